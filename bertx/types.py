@@ -1,0 +1,82 @@
+"""What flows between host, objectives, encoder and trainer.
+
+Shape legend, used as name suffixes in the encoder, heads and objectives:
+    B batch   L row length   D width   H heads   F feed-forward width   V vocabulary
+    K slots for predicted positions in a row   S pairs that a row may hold   N examples   R runs
+"""
+
+from typing import Any
+
+import jax
+from flax import struct
+
+Array = Any  # jax.Array under a trace, numpy.ndarray on the host
+
+
+@struct.dataclass
+class Vocabulary:
+    """What noise must know of the tokenizer and the corpus."""
+
+    mask: Array  # [] the id of [MASK]
+    ordinary_V: Array  # [V] bool: text, that is no special token; may be selected and may replace
+    unigram_V: Array  # [V] float32: counts in the training split
+
+
+@struct.dataclass
+class Example:
+    """One row, made on the host and the same for every objective. A batch has a leading B on each field."""
+
+    tokens: Array  # [L] int32
+    segment_ids: Array  # [L] int32: 1, 2, ... for what is packed in a row, 0 for padding; no attention across
+    positions: Array  # [L] int32, from 0 in each segment
+    type_ids: Array  # [L] int32: 0 for [CLS] A [SEP], 1 for B [SEP]
+    word_ids: Array  # [L] int32: equal for the pieces of a word; each special token is a word of its own
+    starts: Array  # [S] int32: where each packed pair's [CLS] stands
+    labels: dict[str, Array]  # name -> [S] int32; -1: no such pair here
+    epoch: Array  # [] uint32: with `index` the key of this row's noise
+    index: Array  # [] uint32
+
+
+@struct.dataclass
+class View:
+    """All that an encoder may see of a row."""
+
+    tokens: Array
+    segment_ids: Array
+    positions: Array
+    type_ids: Array
+
+
+@struct.dataclass
+class Encoded:
+    """What the encoder gives to the heads."""
+
+    hidden_BLD: Array
+    table_VD: Array  # the input embedding, for tied output layers
+    view: View
+
+
+@struct.dataclass
+class Term:
+    """A loss or metric as sum and weight per example ([B] each), never a mean: the trainer divides once."""
+
+    sum: Array
+    weight: Array
+
+
+@struct.dataclass
+class Loss:
+    """A term's coefficient in the total loss, and the term."""
+
+    coefficient: Array
+    term: Term
+
+
+def view_of(example: Example) -> View:
+    """The uncorrupted view of a row."""
+    return View(example.tokens, example.segment_ids, example.positions, example.type_ids)
+
+
+def total(term: Term) -> Term:
+    """The sum over the examples of a batch: still sum and weight."""
+    return jax.tree.map(lambda x: x.sum(), term)

@@ -1,7 +1,7 @@
 """What flows between host, objectives, encoder and trainer.
 
 Shape legend, used as name suffixes in the encoder, heads and objectives:
-    B batch   L row length   D width   H heads   F feed-forward width   V vocabulary
+    B batch   L row length   D width   H heads   C width of a head   F feed-forward width   V vocabulary
     K slots for predicted positions in a row   S pairs that a row may hold   N examples   R runs
 """
 
@@ -80,3 +80,11 @@ def view_of(example: Example) -> View:
 def total(term: Term) -> Term:
     """The sum over the examples of a batch: still sum and weight."""
     return jax.tree.map(lambda x: x.sum(), term)
+
+
+@struct.dataclass
+class DropoutRates:
+    """Traced, so that a sweep over them compiles once. Where the whole is None, dropout is off in the graph."""
+
+    hidden: Array
+    attention: Array | None = None  # None: off in the graph, which leaves the fused attention usable

@@ -1,0 +1,117 @@
+"""The functional encoder: one post-norm block, scanned over stacked layers (Devlin et al. 2019)."""
+
+import dataclasses
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bertx.attention import attend, segment_mask
+from bertx.embeddings import Dropout, Embeddings
+from bertx.types import DropoutRates, Encoded, View
+
+# layers, width, heads. Base and large: Devlin et al. 2019; the small ones: Turc et al. 2019.
+SIZES = {
+    'tiny': (2, 128, 2),
+    'mini': (4, 256, 4),
+    'small': (4, 512, 8),
+    'medium': (8, 512, 8),
+    'base': (12, 768, 12),
+    'large': (24, 1024, 16),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderConfig:
+    """All that the encoder's graph depends on. `unroll` and `attention` change the speed, not the parameters."""
+
+    vocab_size: int
+    layers: int = 12
+    width: int = 768
+    heads: int = 12
+    mlp_width: int = 3072
+    max_positions: int = 512
+    type_vocab: int = 2
+    std: float = 0.02  # of the untruncated normal, as TF's: cut at two of these, the real one is REAL_STD times it
+    norm_eps: float = 1e-12
+    precision: str = 'float32'  # of the computation; parameters and softmax stay float32
+    attention: str = 'plain'
+    unroll: int = 1
+
+    @property
+    def initializer(self):
+        return nn.initializers.truncated_normal(self.std)
+
+    @property
+    def compute_dtype(self):
+        return jnp.dtype(self.precision)
+
+    def flops_per_token(self, length: int) -> float:
+        """Forward FLOPs of the blocks: two per multiply-add of the matrix products, attention's L x L ones included."""
+        dense = 4 * self.width**2 + 2 * self.width * self.mlp_width
+        return self.layers * 2.0 * (dense + 2 * length * self.width)
+
+
+REAL_STD = 0.87962566103423978  # of a unit normal truncated to [-2, 2]
+
+
+class SelfAttention(nn.Module):
+    config: EncoderConfig
+
+    @nn.compact
+    def __call__(self, x_BLD, mask, rates: DropoutRates | None):
+        c = self.config
+        shape = (c.heads, c.width // c.heads)
+        project = partial(nn.DenseGeneral, shape, kernel_init=c.initializer, dtype=c.compute_dtype)
+        q, k, v = (project(name=name)(x_BLD) for name in ('query', 'key', 'value'))
+        rate = rates and rates.attention
+        drop = None if rate is None else partial(Dropout(), rate=rate)
+        y_BLHC = attend(q, k, v, mask, c.attention, drop)
+        return nn.DenseGeneral(
+            c.width, axis=(-2, -1), kernel_init=c.initializer, dtype=c.compute_dtype, name='output'
+        )(y_BLHC)
+
+
+class Block(nn.Module):
+    config: EncoderConfig
+
+    @nn.compact
+    def __call__(self, x_BLD, mask, rates: DropoutRates | None):
+        c = self.config
+        dense = partial(nn.Dense, kernel_init=c.initializer, dtype=c.compute_dtype)
+        norm = partial(nn.LayerNorm, c.norm_eps, dtype=c.compute_dtype)
+        hidden_rate = rates and rates.hidden
+        attended_BLD = SelfAttention(c, name='attention')(x_BLD, mask, rates)
+        x_BLD = norm(name='attention_norm')(x_BLD + Dropout()(attended_BLD, hidden_rate))
+        h_BLF = nn.gelu(dense(c.mlp_width, name='mlp_in')(x_BLD), approximate=False)
+        y_BLD = dense(c.width, name='mlp_out')(h_BLF)
+        return norm(name='mlp_norm')(x_BLD + Dropout()(y_BLD, hidden_rate)), None
+
+
+class Encoder(nn.Module):
+    """`View` to `Encoded`. Layers are stacked on a leading axis however they are run, so checkpoints do not differ."""
+
+    config: EncoderConfig
+
+    def setup(self):
+        c = self.config
+        self.embeddings = Embeddings(c)
+        self.layers = nn.scan(
+            Block,
+            variable_axes={'params': 0},
+            split_rngs={'params': True, 'dropout': True},
+            in_axes=nn.broadcast,
+            length=c.layers,
+            unroll=min(c.unroll, c.layers),
+        )(c)
+
+    def __call__(self, view: View, rates: DropoutRates | None = None) -> Encoded:
+        x_BLD = self.embeddings(view, rates)
+        x_BLD, _ = self.layers(x_BLD, segment_mask(view.segment_ids), rates)
+        return Encoded(x_BLD, self.embeddings.token.embedding, view)
+
+
+def count(params) -> int:
+    """Number of parameters."""
+    return sum(x.size for x in jax.tree.leaves(params))

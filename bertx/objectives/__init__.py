@@ -1,0 +1,1 @@
+"""Pretraining objectives, one file each; `config.objectives` names them."""

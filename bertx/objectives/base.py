@@ -1,0 +1,124 @@
+"""The contract of an objective, and how one is made from its name and arguments in the config."""
+
+import dataclasses
+import importlib
+from typing import Any, ClassVar
+
+import flax.linen as nn
+
+from bertx.encoder import EncoderConfig
+from bertx.errors import BadInput, unknown
+from bertx.types import Array, Encoded, Example, Loss, Term, View, Vocabulary
+
+
+@dataclasses.dataclass(frozen=True)
+class Needs:
+    """What the text pipeline must supply, checked before anything is compiled."""
+
+    formats: tuple[str, ...] = ()  # input formats that will do; empty: any
+    label: str = ''  # the pair label that rows must carry
+    original: bool = False  # host-side quirks of the released code: its pair builder and its static, repeated masks
+
+
+class Objective:
+    """One way to learn from a row. Subclasses are final `flax.struct` dataclasses, one to a file.
+
+    Numeric fields are leaves, so they are traced: other values never recompile. Fields that change shapes or the graph
+    are static.
+    """
+
+    writes_tokens: ClassVar[bool] = False  # at most one objective of a run may
+    attention: ClassVar[str] = 'bidirectional'
+    parts: ClassVar[dict[str, dict[str, type]]] = {}  # field -> name -> class, for fields that are built from a dict
+
+    @property
+    def needs(self) -> Needs:
+        return Needs()
+
+    def check(self, key: str) -> None:
+        """Raises BadInput for values out of range. Called on Python numbers, never on tracers."""
+
+    def sized(self, length: int) -> 'Objective':
+        """The same objective with its static sizes filled in for rows of this length."""
+        return self
+
+    def build(self, config: EncoderConfig) -> nn.Module:
+        """Heads and further networks."""
+        raise NotImplementedError
+
+    def corrupt(self, key, example: Example, view: View, vocab: Vocabulary) -> tuple[View, Any]:
+        """ONE example: what the encoder sees, and the targets. The trainer vmaps it."""
+        raise NotImplementedError
+
+    def rewrite(self, head, view: View, targets: Any) -> tuple[View, Any]:
+        """A whole batch, before the encoder: for a second network that writes the view."""
+        return view, targets
+
+    def weights(self, targets: Any) -> dict[str, Array]:
+        """[B] for each loss; needs no parameters, so the global weight is known before any gradient."""
+        raise NotImplementedError
+
+    def terms(self, head, encoded: Encoded, targets: Any) -> tuple[dict[str, Loss], dict[str, Term]]:
+        """Losses and metrics of a batch, per example."""
+        raise NotImplementedError
+
+
+def find(name: str) -> type[Objective]:
+    """`bertx.objectives.<name>`, or a dotted module out of tree; the module defines exactly one Objective."""
+    path = name if '.' in name else f'bertx.objectives.{name}'
+    try:
+        module = importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name is None or not path.startswith(error.name):
+            raise  # the objective exists; something that it imports does not
+        raise unknown('objective', name, available()) from None
+    found = [x for x in vars(module).values() if isinstance(x, type) and issubclass(x, Objective)]
+    found = [x for x in found if x.__module__ == module.__name__]
+    if len(found) != 1:
+        raise BadInput(f'module {path} must define one Objective, it defines {len(found)}')
+    return found[0]
+
+
+def available() -> list[str]:
+    """Names of the objectives that come with bertx."""
+    from importlib.resources import files
+
+    names = (path.name.removesuffix('.py') for path in files('bertx.objectives').iterdir() if path.name.endswith('.py'))
+    return sorted(set(names) - {'__init__', 'base', 'pair'})
+
+
+def construct(cls: type, arguments: dict[str, Any], key: str) -> Any:
+    """The dataclass from a config's dict; an unknown argument raises and names the key."""
+    fields = {field.name for field in dataclasses.fields(cls) if field.init}
+    values = {}
+    for name, value in arguments.items():
+        if name not in fields:
+            raise unknown(f'{key} has no argument', name, fields) if fields else BadInput(f'{key} takes no arguments')
+        choices = getattr(cls, 'parts', {}).get(name)
+        if choices is not None:
+            value = dict(value)
+            kind = value.pop('name', next(iter(choices)))
+            if kind not in choices:
+                raise unknown(f'{key}.{name}.name', kind, choices)
+            value = construct(choices[kind], value, f'{key}.{name}')
+        values[name] = value
+    return cls(**values)
+
+
+def make(objectives: dict[str, dict[str, Any]], length: int) -> dict[str, Objective]:
+    """The objectives of a run, checked one by one and together, with static sizes for rows of `length`."""
+    made = {}
+    for name, arguments in objectives.items():
+        key = f'config.objectives.{name}'
+        objective = construct(find(name), dict(arguments), key)
+        objective.check(key)
+        made[name] = objective.sized(length)
+    if not made:
+        raise BadInput('config.objectives is empty; name at least one, such as mlm')
+    writers = [name for name, objective in made.items() if objective.writes_tokens]
+    if len(writers) > 1:
+        raise BadInput(f'config.objectives: {" and ".join(writers)} both write the tokens; at most one of a run may')
+    directions = {objective.attention for objective in made.values()}
+    if len(directions) > 1:
+        raise BadInput('config.objectives mixes bidirectional and causal attention; a run has one encoder pass')
+    return made

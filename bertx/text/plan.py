@@ -1,0 +1,66 @@
+"""The row plan: which sentences make the rows of an epoch, computed from lengths alone.
+
+A plan is arrays, one entry a row, so that any row can be built by itself: hosts read slices, resuming is a seek.
+"""
+
+import dataclasses
+import zlib
+
+import numpy as np
+
+# How the two parts of a row relate.
+ORDERED, SWAPPED, RANDOM = 0, 1, 2
+
+
+def stream(seed: int, epoch: int, name: str) -> np.random.Generator:
+    """One generator per purpose, so that a draw more in one does not shift another."""
+    return np.random.default_rng([seed, epoch, zlib.crc32(name.encode())])
+
+
+@dataclasses.dataclass(frozen=True)
+class Pieces:
+    """Contiguous runs of tokens, one a row: flat offset of the first token, and how many. Document numbers beside."""
+
+    start: np.ndarray  # int64
+    length: np.ndarray  # int64
+    document: np.ndarray  # int64
+
+    def __getitem__(self, rows) -> 'Pieces':
+        return Pieces(self.start[rows], self.length[rows], self.document[rows])
+
+    def where(self, condition, other: 'Pieces') -> 'Pieces':
+        pick = lambda mine, theirs: np.where(condition, mine, theirs)
+        return Pieces(*map(pick, dataclasses.astuple(self), dataclasses.astuple(other)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Rows of one epoch. `index` identifies a row's text within the epoch and keys its noise."""
+
+    a: Pieces
+    b: Pieces
+    kind: np.ndarray  # int8: ORDERED, SWAPPED or RANDOM
+    labels: dict[str, np.ndarray]  # int8; -1: the row holds no such pair
+    index: np.ndarray  # uint32
+    counts: dict[str, int]  # tokens of the split, of the rows, dropped by truncation and as lone last sentences
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+def truncate(rng: np.random.Generator, a: Pieces, b: Pieces, most: int) -> tuple[Pieces, Pieces]:
+    """Trim the longer (ties: the second) until both fit in `most` tokens, each time at the front or back by a coin.
+
+    This is google-research/bert's rule in closed form. The coin matters: if always the outer ends were cut, a first
+    piece that ends in a full stop would tell that the pair is in order.
+    """
+    excess = np.maximum(a.length + b.length - most, 0)
+    lead = np.minimum(excess, np.abs(a.length - b.length))  # taken off the longer until both are equal
+    rest = excess - lead
+    off_a = np.where(a.length > b.length, lead, 0) + rest // 2
+    off_b = excess - off_a
+
+    def trim(piece: Pieces, off) -> Pieces:
+        return Pieces(piece.start + rng.binomial(off, 0.5), piece.length - off, piece.document)
+
+    return trim(a, off_a), trim(b, off_b)

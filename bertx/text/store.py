@@ -10,6 +10,7 @@ import errno
 import fcntl
 import functools
 import hashlib
+import io
 import json
 import logging
 import os
@@ -67,7 +68,9 @@ class StoreWriter:
         splits = {name: split.finish() for name, split in self._splits.items()}
         train = self._splits.get('train')
         unigram_V = train.unigram_V if train else np.zeros(self.tokenizer.vocab_size, np.int64)
-        np.save(self.partial / 'unigram.npy', unigram_V)
+        counts = io.BytesIO()
+        np.save(counts, unigram_V)  # to a full disk it would raise an OSError without errno
+        (self.partial / 'unigram.npy').write_bytes(counts.getbuffer())
         self.tokenizer.save(self.partial)
         content = {name: split.content() for name, split in self._splits.items()}
         fingerprint = hashlib.sha256(json.dumps([self.tokenizer.fingerprint, content], sort_keys=True).encode())

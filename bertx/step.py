@@ -1,0 +1,93 @@
+"""One training step, the same for every objective: noise, one pass, one division by the global weight, one update."""
+
+import zlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+
+from bertx import model, optim
+from bertx.optim import Hyper, OptimizerOptions
+from bertx.types import Array, DropoutRates, Example, Term, Vocabulary, total
+
+
+@struct.dataclass
+class State:
+    """All that a run changes. `window` sums the terms of the steps since the last log line, so that it resumes too."""
+
+    step: Array
+    params: Any
+    opt: Any
+    window: dict[str, Term]
+
+
+def named(root, name: str):
+    """The random root of one purpose."""
+    return jax.random.fold_in(root, zlib.crc32(name.encode()))
+
+
+def dropout_rates(hyper: Hyper) -> DropoutRates | None:
+    """Dropout is in the graph where `hyper` has rates for it."""
+    if 'dropout' not in hyper:
+        return None
+    return DropoutRates(hyper['dropout'], hyper.get('attention_dropout'))
+
+
+def init_params(net: model.Net, objectives: model.Objectives, root, vocab: Vocabulary, batch: Example):
+    """Fresh parameters. They follow from the root and their path: arms of one seed start alike where they share parts."""
+    view, targets = model.corrupt(objectives, root, vocab, batch)
+    return net.init(named(root, 'init'), objectives, view, targets)['params']
+
+
+def init(net, options: OptimizerOptions, objectives, hyper: Hyper, root, vocab, batch) -> State:
+    params = init_params(net, objectives, root, vocab, batch)
+    state = State(jnp.int32(0), params, optim.make(options, hyper).init(params), {})
+    _, report = jax.eval_shape(lambda s: step(net, options, 1, s, objectives, hyper, root, vocab, batch), state)
+    return state.replace(window=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), report))
+
+
+def step(net, options: OptimizerOptions, micro_batches: int, state: State, objectives, hyper: Hyper, root, vocab, batch):
+    """-> new State, and the window with this step in it: sums over the batch of each loss and metric.
+
+    hyper: see `optim.learning_rate` and `optim.make`; `log_every` says after how many steps the window starts anew.
+    """
+    view, targets = model.corrupt(objectives, named(root, 'noise'), vocab, batch)
+    weights = {
+        f'{name}/{key}': jnp.maximum(weight_B.sum(), 1.0)
+        for name, objective in objectives.items()
+        for key, weight_B in objective.weights(targets[name]).items()
+    }
+
+    def share_of_loss(params, key, view, targets):
+        """A micro-batch's part of the whole batch's loss: its sums over the weights of all."""
+        losses, metrics = net.apply(
+            {'params': params}, objectives, view, targets, dropout_rates(hyper), rngs={'dropout': key}
+        )
+        loss = sum(loss.coefficient * loss.term.sum.sum() / weights[name] for name, loss in losses.items())
+        terms = {name: total(loss.term) for name, loss in losses.items()} | jax.tree.map(
+            total, metrics, is_leaf=lambda x: isinstance(x, Term)
+        )
+        return loss, terms | {'loss': Term(loss, jnp.float32(1.0 / micro_batches))}
+
+    gradient = jax.grad(share_of_loss, has_aux=True)
+    keys = jax.random.split(jax.random.fold_in(named(root, 'dropout'), state.step), micro_batches)
+    if micro_batches == 1:
+        grads, terms = gradient(state.params, keys[0], view, targets)
+    else:
+        # Micro-batch m takes rows m, m + n, ...: each device's rows stay where they are.
+        parts = jax.tree.map(
+            lambda x: x.reshape(-1, micro_batches, *x.shape[1:]).swapaxes(0, 1), (view, targets)
+        )
+        add = lambda sums, part: (jax.tree.map(jnp.add, sums, gradient(state.params, *part)), None)
+        shapes = jax.eval_shape(gradient, state.params, keys[0], *jax.tree.map(lambda x: x[0], parts))
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        (grads, terms), _ = jax.lax.scan(add, zeros, (keys, *parts))
+    terms |= {'optimizer/gradient_norm': Term(optax.global_norm(grads), jnp.float32(1.0))}
+    updates, opt = optim.make(options, hyper).update(grads, state.opt, state.params)
+    window = terms
+    if state.window:
+        fresh = state.step % hyper['log_every'].astype(jnp.int32) == 0
+        window = jax.tree.map(lambda old, new: jnp.where(fresh, 0.0, old) + new, state.window, terms)
+    return State(state.step + 1, optax.apply_updates(state.params, updates), opt, window), window

@@ -68,9 +68,9 @@ class SelfAttention(nn.Module):
         rate = rates and rates.attention
         drop = None if rate is None else partial(Dropout(), rate=rate)
         y_BLHC = attend(q, k, v, mask, c.attention, drop)
-        return nn.DenseGeneral(
-            c.width, axis=(-2, -1), kernel_init=c.initializer, dtype=c.compute_dtype, name='output'
-        )(y_BLHC)
+        return nn.DenseGeneral(c.width, axis=(-2, -1), kernel_init=c.initializer, dtype=c.compute_dtype, name='output')(
+            y_BLHC
+        )
 
 
 class Block(nn.Module):

@@ -44,8 +44,14 @@ def scores(sum_RN: ArrayLike, weight_N: ArrayLike) -> np.ndarray:
 
 
 def mean(
-    sum_RN: ArrayLike, weight_N: ArrayLike, null: float | None = None, confidence: float = 0.95, *,
-    method: str = 'auto', draws: int = 2000, seed: int = 0,
+    sum_RN: ArrayLike,
+    weight_N: ArrayLike,
+    null: float | None = None,
+    confidence: float = 0.95,
+    *,
+    method: str = 'auto',
+    draws: int = 2000,
+    seed: int = 0,
 ) -> Estimate:
     """The mean score of R runs on N examples, its interval, and p against `null` (NaN without one).
 
@@ -58,8 +64,16 @@ def mean(
 
 
 def difference(
-    sum_RN: ArrayLike, baseline_RN: ArrayLike, weight_N: ArrayLike, paired: bool = True, null: float = 0.0,
-    confidence: float = 0.95, *, method: str = 'auto', draws: int = 2000, seed: int = 0,
+    sum_RN: ArrayLike,
+    baseline_RN: ArrayLike,
+    weight_N: ArrayLike,
+    paired: bool = True,
+    null: float = 0.0,
+    confidence: float = 0.95,
+    *,
+    method: str = 'auto',
+    draws: int = 2000,
+    seed: int = 0,
 ) -> Estimate:
     """An arm's mean score less the baseline's on the same examples, in the same order; the rest as in `mean`.
 

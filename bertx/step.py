@@ -48,7 +48,9 @@ def init(net, options: OptimizerOptions, objectives, hyper: Hyper, root, vocab, 
     return state.replace(window=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), report))
 
 
-def step(net, options: OptimizerOptions, micro_batches: int, state: State, objectives, hyper: Hyper, root, vocab, batch):
+def step(
+    net, options: OptimizerOptions, micro_batches: int, state: State, objectives, hyper: Hyper, root, vocab, batch
+):
     """-> new State, and the window with this step in it: sums over the batch of each loss and metric.
 
     hyper: see `optim.learning_rate` and `optim.make`; `log_every` says after how many steps the window starts anew.
@@ -77,9 +79,7 @@ def step(net, options: OptimizerOptions, micro_batches: int, state: State, objec
         grads, terms = gradient(state.params, keys[0], view, targets)
     else:
         # Micro-batch m takes rows m, m + n, ...: each device's rows stay where they are.
-        parts = jax.tree.map(
-            lambda x: x.reshape(-1, micro_batches, *x.shape[1:]).swapaxes(0, 1), (view, targets)
-        )
+        parts = jax.tree.map(lambda x: x.reshape(-1, micro_batches, *x.shape[1:]).swapaxes(0, 1), (view, targets))
         add = lambda sums, part: (jax.tree.map(jnp.add, sums, gradient(state.params, *part)), None)
         shapes = jax.eval_shape(gradient, state.params, keys[0], *jax.tree.map(lambda x: x[0], parts))
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)

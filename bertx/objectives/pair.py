@@ -46,9 +46,7 @@ class PairObjective(Objective):
         """Losses and metrics from the features alone."""
         logits = head(x_BSD)
         loss = losses.cross_entropy(logits, targets['label'], targets['weight'])
-        return {'loss': Loss(self.weight, loss)}, {
-            'accuracy': losses.hits(logits, targets['label'], targets['weight'])
-        }
+        return {'loss': Loss(self.weight, loss)}, {'accuracy': losses.hits(logits, targets['label'], targets['weight'])}
 
     def terms(self, head, encoded: Encoded, targets):
         return self.scores(head, self.features(encoded, targets), targets)

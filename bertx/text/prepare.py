@@ -1,6 +1,7 @@
 """From a corpus to a token store: split by document, train a tokenizer on the training split, encode, write."""
 
 import collections
+import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -16,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Tr
 from bertx.errors import BadInput
 from bertx.text.sentences import check_language, split
 from bertx.text.sources import Document, Source, open_source
-from bertx.text.store import StoreWriter, TokenStore, check_tokenizer
+from bertx.text.store import StoreWriter, TokenStore, check_free, check_tokenizer
 from bertx.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ def prepare(options: PrepareOptions, out: str | Path) -> TokenStore:
     out = Path(out).expanduser()
     if (out / 'meta.json').is_file():
         return _found(options, out)
+    check_free(out)  # before the work, not after it
     source = open_source(options.source)
     if options.tokenizer:
         tokenizer = Tokenizer.load(options.tokenizer, options.lowercase)
@@ -59,9 +61,8 @@ def prepare(options: PrepareOptions, out: str | Path) -> TokenStore:
     with StoreWriter(out, tokenizer, splits) as writer:
         report = _write(options, source, tokenizer, writer)
         _require_splits(options, report['documents'])
-        writer.finish(
-            options.language, options.source, options=dataclasses.asdict(options), source_bytes=source.bytes, report=report
-        )
+        about = {'options': dataclasses.asdict(options), 'source_bytes': source.bytes, 'report': report}
+        writer.finish(options.language, options.source, **about)
     log.info('%s: %s', out, report)
     if report['unknown_share'] > _MANY_UNKNOWN:
         log.warning(
@@ -79,7 +80,7 @@ def assign(options: PrepareOptions, text: str) -> str:
 def require_documents(
     split_documents: Mapping[str, int], least: int = 2, why: str = 'nsp negatives come from another document'
 ) -> None:
-    """BadInput if a split has fewer than `least` documents: what needs more calls this with the counts of its splits."""
+    """BadInput if one of the splits has fewer than `least` documents; for those who cannot do with fewer."""
     for name, count in split_documents.items():
         if count < least:
             raise BadInput(f'split {name} has {count} document(s), {least} are needed: {why}; {_more(name)}')
@@ -118,13 +119,12 @@ def _found(options: PrepareOptions, out: Path) -> TokenStore:
             raise BadInput(
                 f'{out}: was prepared with {name}={made.get(name)!r}, not {value!r}; choose another folder or delete it'
             )
-    try:
-        size = open_source(options.source).bytes
-    except BadInput:  # the store may have been moved to where its corpus is not
-        size = store.meta['source_bytes']
-    if size != store.meta['source_bytes']:
+    before = now = store.meta['source_bytes']
+    with contextlib.suppress(BadInput):  # the store may have been moved to where its corpus is not
+        now = open_source(options.source).bytes
+    if now != before:
         raise BadInput(
-            f'{out}: {options.source} had {store.meta["source_bytes"]} bytes when this was prepared and has {size} now; '
+            f'{out}: {options.source} had {before} bytes when this was prepared and has {now} now; '
             'choose another folder or delete it'
         )
     log.info('%s is there already', out)

@@ -40,7 +40,9 @@ def options_for(needs: list[Needs], **settings) -> RowOptions:
     labels = tuple(sorted({need.label for need in needs if need.label}))
     original = any(need.original for need in needs)
     if original and len(labels) > 1:
-        raise BadInput("variant 'original' builds rows for one pair label; use variant='clean' for " + ' and '.join(labels))
+        raise BadInput(
+            "variant 'original' builds rows for one pair label; use variant='clean' for " + ' and '.join(labels)
+        )
     if len({need.original for need in needs}) > 1:
         raise BadInput("config.objectives mixes variant='original' and 'clean'; rows are built in one way")
     return dataclasses.replace(options, labels=labels, original=original)
@@ -94,9 +96,9 @@ class Rows:
         text = in_a | in_b
         source = np.where(in_a, a.start[:, None] + at - 1, b.start[:, None] + at - a_end - 1)
         source = np.where(text, source, 0)
-        tokens = np.where(text, self.split.gather(source), t.pad)
-        tokens[:, 0] = t.cls
-        tokens = np.where((at == a_end) | (at == b_end), t.sep, tokens)
+        tokens = np.where(text, self.split.gather(source), t.pad_id)
+        tokens[:, 0] = t.cls_id
+        tokens = np.where((at == a_end) | (at == b_end), t.sep_id, tokens)
         # Specials are words of their own, and so is the piece of a word that truncation left at a segment's beginning.
         begins = ~text | (at == 1) | (at == a_end + 1) | (self.split.gather_word_starts(source) > 0)
         real = at <= b_end
@@ -125,5 +127,7 @@ def padded(example: Example, rows: int) -> Example:
 
     missing = rows - len(example.index)
     filled = jax.tree.map(lambda x: np.concatenate([x, np.zeros((missing, *x.shape[1:]), x.dtype)]), example)
-    labels = {name: np.concatenate([y, np.full((missing, y.shape[1]), -1, y.dtype)]) for name, y in example.labels.items()}
+    labels = {
+        name: np.concatenate([y, np.full((missing, y.shape[1]), -1, y.dtype)]) for name, y in example.labels.items()
+    }
     return filled.replace(labels=labels)

@@ -68,7 +68,9 @@ def exchange(rng: np.random.Generator, b: Pieces, negatives) -> np.ndarray:
     document's share meets no document twice. Where one document holds more than half of a block that cannot be: its
     surplus takes B's of any rows of other documents.
     """
-    names = rng.permutation(int(b.document.max()) + 1)[b.document]  # neighbours in the rotation are no neighbours in time
+    names = rng.permutation(int(b.document.max()) + 1)[
+        b.document
+    ]  # neighbours in the rotation are no neighbours in time
     order = negatives[np.lexsort((rng.random(len(negatives)), b.length[negatives]))]
     giver = np.empty(len(b.start), np.int64)
     for block in np.array_split(order, max(1, len(order) // 64)):
@@ -98,7 +100,9 @@ def plan(split, labels: tuple[str, ...], length: int, short_probability: float, 
     kinds = kinds_for(labels)
     rows = rows or len(document) // len(kinds) * len(kinds)
     if not rows:
-        raise BadInput(f'the split makes {len(document)} pairs, fewer than the {len(kinds)} kinds of row; give more text')
+        raise BadInput(
+            f'the split makes {len(document)} pairs, fewer than the {len(kinds)} kinds of row; give more text'
+        )
     # Epochs differ by a few chunks; all have the same number of rows so that row numbers can be divided into epochs.
     order = np.resize(stream(seed, epoch, 'order').permutation(len(document)), rows)
     document, first, middle, last = (x[order] for x in (document, first, middle, last))

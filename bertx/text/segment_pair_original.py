@@ -61,5 +61,10 @@ def plan(split, label: str, length: int, short_probability: float, seed: int, ep
     tokens = int(a.length.sum() + b.length.sum())
     counts = {'rows': len(rows), 'tokens': tokens, 'truncated_tokens': whole - tokens}
     return Plan(
-        a[order], b[order], kind[order].astype(np.int8), {label: value[order].astype(np.int8)}, order.astype(np.uint32), counts
+        a[order],
+        b[order],
+        kind[order].astype(np.int8),
+        {label: value[order].astype(np.int8)},
+        order.astype(np.uint32),
+        counts,
     )

@@ -44,8 +44,7 @@ class StoreWriter:
         self._splits = {name: _SplitWriter(self.partial, name, tokenizer.vocab_size, shard_tokens) for name in splits}
 
     def __enter__(self) -> 'StoreWriter':
-        if self.out.is_dir() and any(self.out.iterdir()) or self.out.is_file():
-            raise BadInput(f'{self.out}: already exists; choose another folder, or delete it first')
+        check_free(self.out)
         try:
             self._lock = _claim(self.partial)
         except OSError as error:
@@ -53,11 +52,12 @@ class StoreWriter:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        bad = self._explain(error) if isinstance(error, OSError) else None  # before the room is given back
         if not self._finished:
             shutil.rmtree(self.partial, ignore_errors=True)
         os.close(self._lock)
-        if isinstance(error, OSError):
-            raise self._explain(error) from error
+        if bad:
+            raise bad from error
 
     def add(self, split: str, name: str, sentences: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
         """Appends a document: for each sentence its ids [n] and word starts [n], with n > 0."""
@@ -108,7 +108,7 @@ class _SplitWriter:
         self.unigram_V = np.zeros(vocab_size, np.int64)
         self.max_token = -1
         self.shards: list[dict[str, Any]] = []
-        self.hashes = {column: hashlib.sha256() for column in ('tokens', 'word_starts', 'sentence_lengths', 'documents')}
+        self.hashes = {name: hashlib.sha256() for name in ('tokens', 'word_starts', 'sentence_lengths', 'documents')}
         self._clear()
 
     def _clear(self) -> None:
@@ -157,8 +157,9 @@ class _SplitWriter:
             self.unigram_V += np.bincount(tokens[start : start + 2**22], minlength=len(self.unigram_V))
         self.max_token = max(self.max_token, int(tokens.max()))
         # The content's hash looks through the shards: it is the same however the split was cut.
-        for column, values in zip(self.hashes, (tokens, starts, lengths, np.diff(sentence_offsets)), strict=True):
-            self.hashes[column].update(np.ascontiguousarray(values, values.dtype.newbyteorder('<')))
+        columns = (tokens, starts, lengths, np.diff(sentence_offsets))
+        for hash_, values in zip(self.hashes.values(), columns, strict=True):
+            hash_.update(np.ascontiguousarray(values, values.dtype.newbyteorder('<')).data)
         self._clear()
 
     def finish(self) -> dict[str, Any]:
@@ -169,7 +170,7 @@ class _SplitWriter:
         return {**totals, 'shards': self.shards}
 
     def content(self) -> dict[str, str]:
-        return {column: hash_.hexdigest() for column, hash_ in self.hashes.items()}
+        return {name: hash_.hexdigest() for name, hash_ in self.hashes.items()}
 
 
 class TokenStore:
@@ -186,12 +187,14 @@ class TokenStore:
         if not self.path.is_dir():
             raise BadInput(f'{self.path}: there is no such folder; make the token store with experiments/prepare.py')
         if not (self.path / 'meta.json').is_file():
-            raise BadInput(f'{self.path}: no meta.json, so no finished token store; make one with experiments/prepare.py')
+            raise BadInput(f'{self.path}: no finished token store (no meta.json); make it with experiments/prepare.py')
         try:
             self.meta: dict[str, Any] = json.loads((self.path / 'meta.json').read_text('utf-8'))
             written = self.meta['format']
             if written != FORMAT:
-                raise BadInput(f'{self.path}: token store format {written}, this bertx reads {FORMAT}; prepare it again')
+                raise BadInput(
+                    f'{self.path}: token store format {written}, not {FORMAT} as read here; prepare it again'
+                )
             self.fingerprint: str = self.meta['fingerprint']
             self.vocab_size: int = self.meta['vocab_size']
             self.language: str = self.meta['language']
@@ -249,11 +252,11 @@ class Split:
         self.name = name
         self._origin = folder, name, shards
         batches = [batch for shard in shards for batch in _read(folder / shard['file'], shard)]
-        self._tokens = _Column([batch.column('tokens').values.to_numpy() for batch in batches])
-        self._word_starts = _Column([batch.column('word_starts').values.to_numpy() for batch in batches])
+        self._tokens = _Column([_view(batch.column('tokens').values) for batch in batches])
+        self._word_starts = _Column([_view(batch.column('word_starts').values) for batch in batches])
         self._batches = batches
-        lengths = [batch.column('sentence_lengths').values.to_numpy() for batch in batches]
-        sentences = [np.diff(batch.column('sentence_lengths').offsets.to_numpy()) for batch in batches]
+        lengths = [_view(batch.column('sentence_lengths').values) for batch in batches]
+        sentences = [np.diff(_view(batch.column('sentence_lengths').offsets)) for batch in batches]
         self.sentence_starts = _offsets(lengths)
         self.document_starts = _offsets(sentences)
         self.n_tokens = int(self._tokens.starts[-1])
@@ -301,6 +304,12 @@ class _Column:
         return values
 
 
+def check_free(out: Path) -> None:
+    """BadInput if something is there that a new store would take the place of."""
+    if out.is_file() or out.is_dir() and any(out.iterdir()):
+        raise BadInput(f'{out}: already exists; choose another folder, or delete it first')
+
+
 def check_tokenizer(store: TokenStore, tokenizer: Tokenizer) -> None:
     """BadInput unless the store was made with this very tokenizer."""
     if tokenizer.fingerprint != store.meta['tokenizer']:
@@ -332,6 +341,12 @@ def _check_size(path: Path, shard: dict[str, Any]) -> None:
     size = path.stat().st_size
     if size != shard['bytes']:
         raise BadInput(f'{path}: {size} bytes, {shard["bytes"]} were written; copy or prepare the store again')
+
+
+def _view(array: pa.Array) -> np.ndarray:
+    """The numbers of an array without nulls, not copied. (`to_numpy` does the same and imports pandas, 0.3 s.)"""
+    dtype = np.dtype(str(array.type))
+    return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
 
 
 def _offsets(lengths: Iterable[np.ndarray]) -> np.ndarray:

@@ -68,7 +68,7 @@ class Tokenizer:
         if vocab_size < 2 * len(SPECIALS):
             raise BadInput(f'vocab_size={vocab_size} is too small; {2 * len(SPECIALS)} is the least')
         words = _count_words(sentences, lowercase)
-        characters = collections.Counter()
+        characters: collections.Counter = collections.Counter()
         for word, count in words.items():
             characters.update(dict.fromkeys(word, count))
         if not characters:
@@ -77,20 +77,20 @@ class Tokenizer:
         # alphabet. As in BERT, a word with any other character becomes [UNK], so it teaches nothing here.
         frequent = sorted(characters, key=lambda c: (-characters[c], c))[: (vocab_size - len(SPECIALS)) // 2]
         alphabet = frozenset(frequent)
-        words = {word: count for word, count in sorted(words.items()) if alphabet.issuperset(word)}
-        continuing = sorted({f'##{character}' for word in words for character in word[1:]})
+        known = {word: count for word, count in sorted(words.items()) if alphabet.issuperset(word)}
+        continuing = sorted({f'##{character}' for word in known for character in word[1:]})
 
         learner = tokenizers.Tokenizer(models.WordPiece(unk_token='[UNK]'))
         learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         trainer = trainers.WordPieceTrainer(
             vocab_size=vocab_size, show_progress=False, special_tokens=[*SPECIALS, *continuing]
         )
-        learner.train_from_iterator(_repeat(words), trainer)
+        learner.train_from_iterator(_repeat(known), trainer)
         return cls(_wordpiece(learner.get_vocab(), lowercase).to_str())
 
     @classmethod
     def load(cls, path: str | Path, lowercase: bool = True) -> 'Tokenizer':
-        """From a vocab.txt (BERT's, one piece a line; only here `lowercase` counts), a tokenizer.json, or its folder."""
+        """From a tokenizer.json, a vocab.txt (BERT's, a piece a line; only here `lowercase` counts), or the folder."""
         path = Path(path).expanduser()
         if path.is_dir():
             path = next((path / name for name in ('tokenizer.json', 'vocab.txt') if (path / name).is_file()), path)
@@ -99,7 +99,7 @@ class Tokenizer:
         try:
             text = path.read_text('utf-8')
         except UnicodeDecodeError as error:
-            raise BadInput(f'{path}: byte {error.start} is not UTF-8; it should be a tokenizer.json or vocab.txt') from None
+            raise BadInput(f'{path}: byte {error.start} is not UTF-8; give a tokenizer.json or vocab.txt') from None
         if path.suffix != '.txt':
             return cls(text, str(path))
         pieces = [line.removesuffix('\r') for line in text.removesuffix('\n').split('\n')]
@@ -117,22 +117,20 @@ class Tokenizer:
         (Path(folder) / 'tokenizer.json').write_text(self.text, 'utf-8')
 
     def ordinary(self) -> np.ndarray:
-        """[V] bool: which ids are text; no special or added token, no [unused1], not [UNK], no hole in the numbering."""
+        """[V] bool: which ids are text; no special or added token, no [unused1], not [UNK]; nor a hole in the ids."""
         ordinary_V = np.zeros(self.vocab_size, bool)
         ordinary_V[[i for piece, i in self.vocabulary.items() if not _UNUSED.fullmatch(piece)]] = True
         specials = [i for piece, i in self.vocabulary.items() if any(piece in names for names in ROLES.values())]
         ordinary_V[[*specials, *self._tokenizer.get_added_tokens_decoder()]] = False
         return ordinary_V
 
-    def encode(
-        self, sentences: Sequence[str], allow_special: bool = False
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
+    def encode(self, sentences: Sequence[str], allow_special: bool = False) -> list[tuple[np.ndarray, np.ndarray]]:
         """For each sentence its ids [n] int32 and word starts [n] uint8 (1 where a word begins). Nothing is added.
 
         '[MASK]' and the like are read as any other text, unless `allow_special` makes them the special token.
         """
         self._tokenizer.encode_special_tokens = not allow_special
-        encodings = self._tokenizer.encode_batch_fast(list(sentences), add_special_tokens=False)
+        encodings = self._tokenizer.encode_batch(list(sentences), add_special_tokens=False)  # `_fast` forgets the words
         lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
         ends = np.cumsum(lengths)
         ids = np.fromiter(chain.from_iterable(e.ids for e in encodings), np.int32, int(lengths.sum()))

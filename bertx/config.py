@@ -1,0 +1,143 @@
+"""From a ConfigDict to the typed parts of a run; everything is checked here, before any compilation."""
+
+import dataclasses
+import hashlib
+import json
+from typing import Any
+
+import jax
+import numpy as np
+
+from bertx import NUMERICS_VERSION, optim
+from bertx.encoder import SIZES, EncoderConfig
+from bertx.errors import BadInput, unknown
+from bertx.model import Objectives
+from bertx.objectives import base
+from bertx.optim import OptimizerOptions
+from bertx.text.prepare import PrepareOptions
+from bertx.text.rows import RowOptions, options_for
+
+# Keys that change how fast a run goes or how much it says, not the numbers it ends with: left out of its hash.
+EXECUTION = ('encoder.unroll', 'train.devices', 'train.log_every', 'train.checkpoint_every')
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """One run, ready to be compiled."""
+
+    config: dict[str, Any]  # resolved, plain
+    encoder: EncoderConfig
+    objectives: Objectives  # numeric fields are float32 arrays
+    optimizer: OptimizerOptions
+    hyper: dict[str, np.float32]
+    rows: RowOptions
+    fingerprint: str  # of the token store
+
+    @property
+    def seed(self) -> int:
+        return self.config['seed']
+
+    @property
+    def train(self) -> dict[str, Any]:
+        return self.config['train']
+
+    @property
+    def evaluation(self) -> dict[str, Any]:
+        return self.config['evaluation']
+
+    @property
+    def hash(self) -> str:
+        """Eight hex digits over all that the numbers depend on."""
+        numbers = {key: value for key, value in self.config.items() if key != 'data'}
+        for path in EXECUTION:
+            section, key = path.split('.')
+            numbers[section] = {name: value for name, value in numbers[section].items() if name != key}
+        content = json.dumps([NUMERICS_VERSION, self.fingerprint, numbers], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:8]
+
+    @property
+    def flops_per_step(self) -> float:
+        """Forward and backward, three times the forward: the blocks, and the vocabulary where it is predicted."""
+        batch, length, e = self.train['batch'], self.rows.length, self.encoder
+        predicted = sum(getattr(o, 'k', 0) for o in self.objectives.values())
+        head = 2.0 * predicted * e.width * (e.vocab_size + e.width)
+        return 3.0 * batch * (length * e.flops_per_token(length) + head)
+
+
+def plain(config) -> dict[str, Any]:
+    """The config as JSON can hold it."""
+    return json.loads(config.to_json_best_effort() if hasattr(config, 'to_json_best_effort') else json.dumps(config))
+
+
+def prepare_options(config) -> PrepareOptions:
+    return PrepareOptions(**{key: value for key, value in config.data.items() if key != 'store'})
+
+
+def encoder_config(config, vocab_size: int) -> EncoderConfig:
+    """The size's figures, with those that the config sets in their place."""
+    e = config['encoder']
+    if e['size'] not in SIZES:
+        raise unknown('config.encoder.size', e['size'], SIZES)
+    layers, width, heads = (
+        e[name] or value for name, value in zip(('layers', 'width', 'heads'), SIZES[e['size']], strict=True)
+    )
+    if width % heads:
+        raise BadInput(f'config.encoder: width {width} is no multiple of heads {heads}')
+    if e['precision'] not in ('float32', 'bfloat16'):
+        raise BadInput(f"config.encoder.precision is {e['precision']!r}; 'float32' or 'bfloat16' would do")
+    if e['attention'] not in ('plain', 'xla', 'cudnn'):
+        raise unknown('config.encoder.attention', e['attention'], ('plain', 'xla', 'cudnn'))
+    if config['rows']['length'] > e['max_positions']:
+        raise BadInput(
+            f'config.rows.length {config["rows"]["length"]} exceeds config.encoder.max_positions {e["max_positions"]}'
+        )
+    return EncoderConfig(
+        vocab_size=vocab_size,
+        layers=layers,
+        width=width,
+        heads=heads,
+        mlp_width=e['mlp_width'] or 4 * width,
+        max_positions=e['max_positions'],
+        std=e['std'] or 0.02 * (768 / width) ** 0.5,
+        precision=e['precision'],
+        attention=e['attention'],
+        unroll=e['unroll'] or min(layers, 12),
+    )
+
+
+def hyper_parameters(config) -> dict[str, np.float32]:
+    """The traced numbers: optimizer, schedule, dropout."""
+    o, t = config['optimizer'], config['train']
+    for name in ('batch', 'steps', 'micro_batches', 'log_every', 'validate_every', 'checkpoint_every'):
+        if t[name] < 1:
+            raise BadInput(f'config.train.{name} is {t[name]}; 1 or more would do')
+    numbers = {name: o[name] for name in ('learning_rate', 'b1', 'b2', 'eps', 'weight_decay')}
+    numbers |= {'steps': t['steps'], 'log_every': t['log_every'], 'clip': o['clip'] or np.inf}
+    numbers['warmup'] = o['warmup'] if o['warmup'] >= 1 else round(o['warmup'] * t['steps'])
+    optim.check(numbers)
+    for name in ('dropout', 'attention_dropout'):
+        if not 0 <= t[name] < 1:
+            raise BadInput(f'config.train.{name} is {t[name]:g}; from 0 to below 1 would do')
+        if t[name] > 0:
+            numbers[name] = t[name]
+    if 'attention_dropout' in numbers:
+        numbers.setdefault('dropout', 0.0)
+    return {name: np.float32(value) for name, value in numbers.items()}
+
+
+def make_run(config, store) -> Run:
+    """Raises BadInput, naming the key, for anything that cannot work with this config and this token store."""
+    config = plain(config)
+    objectives = base.make(config['objectives'], config['rows']['length'])
+    options = OptimizerOptions(**{k: config['optimizer'][k] for k in ('name', 'schedule', 'bias_correction')})
+    options.check()
+    rows = options_for([o.needs for o in objectives.values()], **config['rows'])
+    return Run(
+        config=config,
+        encoder=encoder_config(config, store.tokenizer.vocab_size),
+        objectives=jax.tree.map(np.float32, objectives),
+        optimizer=options,
+        hyper=hyper_parameters(config),
+        rows=rows,
+        fingerprint=store.fingerprint,
+    )

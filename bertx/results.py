@@ -1,0 +1,159 @@
+"""A run's folder: its records, written so that a kill at any moment leaves nothing half-done that counts as done."""
+
+import csv
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+
+from bertx import NUMERICS_VERSION
+from bertx.evaluate import Measurement
+
+COLUMNS = (
+    'run_id', 'arm', 'seed', 'task', 'head', 'split', 'metric', 'value', 'n_examples', 'step', 'tokens', 'flops', 'wall_s',
+    'status',
+)  # fmt: skip
+PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy', 'tokenizers', 'sentencex')
+
+
+def write_atomically(path: epath.Path, text: str) -> None:
+    """Either the whole text stands there or the file is as it was."""
+    partial = path.parent / f'.{path.name}.partial'
+    partial.write_text(text)
+    partial.replace(path)
+
+
+class RunFolder:
+    """`<arm>-s<seed>-<hash8>/` with config.json, metrics.jsonl, timing.jsonl, predictions/, checkpoints/, result.json."""
+
+    def __init__(self, path):
+        self.path = epath.Path(path)
+
+    def start(self, config: dict[str, Any]) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path / 'config.json', json.dumps(config, indent=1, sort_keys=True))
+        write_atomically(self.path / 'provenance.json', json.dumps(provenance(), indent=1))
+
+    @property
+    def checkpoints(self) -> epath.Path:
+        return self.path / 'checkpoints'
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """The content of result.json, None while the run is not finished."""
+        file = self.path / 'result.json'
+        return json.loads(file.read_text()) if file.exists() else None
+
+    @property
+    def done(self) -> bool:
+        return (self.result or {}).get('status') == 'done'
+
+    def rewind(self, step: int) -> None:
+        """Forget the lines after a step: a resumed run writes them again, the same ones."""
+        for name in ('metrics.jsonl', 'timing.jsonl'):
+            file = self.path / name
+            if not file.exists():
+                continue
+            lines = [
+                line
+                for line in file.read_text().splitlines()
+                if line.endswith('}') and json.loads(line)['step'] <= step
+            ]
+            write_atomically(file, ''.join(line + '\n' for line in lines))
+
+    def append(self, name: str, line: dict[str, Any]) -> None:
+        """One JSON line to metrics.jsonl (numbers of the run) or timing.jsonl (clocks)."""
+        with (self.path / name).open('a') as file:
+            file.write(json.dumps(line) + '\n')
+
+    def metrics(self) -> list[dict[str, Any]]:
+        file = self.path / 'metrics.jsonl'
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def finish(self, about: dict[str, Any], measurements: list[Measurement]) -> None:
+        """Per-example values, then the result that makes the run count as done."""
+        (self.path / 'predictions').mkdir(exist_ok=True)
+        for m in measurements:
+            with (self.path / 'predictions' / f'{m.task}-{m.head}-{m.split}-{m.metric}.npz').open('wb') as file:
+                np.savez_compressed(file, sum=m.sum_N, weight=m.weight_N)
+        values = [
+            {
+                'task': m.task,
+                'head': m.head,
+                'split': m.split,
+                'metric': m.metric,
+                'value': m.value,
+                'n_examples': len(m.sum_N),
+            }
+            for m in measurements
+        ]
+        write_atomically(self.path / 'result.json', json.dumps({'status': 'done', **about, 'values': values}, indent=1))
+
+    def fail(self, about: dict[str, Any], reason: str) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(
+            self.path / 'result.json', json.dumps({'status': 'failed', 'reason': reason, **about}, indent=1)
+        )
+
+    def predictions(self, task: str, head: str, split: str, metric: str) -> tuple[np.ndarray, np.ndarray]:
+        """(sum [N], weight [N])."""
+        with (self.path / 'predictions' / f'{task}-{head}-{split}-{metric}.npz').open('rb') as file:
+            arrays = np.load(file)
+            return arrays['sum'], arrays['weight']
+
+
+def provenance() -> dict[str, Any]:
+    """What else one must know to make the numbers again."""
+
+    def git(*words: str) -> str | None:
+        try:
+            root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+            return subprocess.run(
+                ('git', '-C', root, *words), capture_output=True, text=True, check=True
+            ).stdout.strip()
+        except (OSError, subprocess.CalledProcessError):
+            return None  # installed without its history
+
+    return {
+        'time': time.strftime('%Y-%m-%dT%H:%M:%S%z'),
+        'command': sys.argv,
+        'git_commit': git('rev-parse', 'HEAD'),
+        'git_diff': git('diff', 'HEAD', '--stat'),
+        'numerics_version': NUMERICS_VERSION,
+        'python': platform.python_version(),
+        'packages': {name: importlib.metadata.version(name) for name in PACKAGES},
+        'devices': [str(device) for device in jax.devices()],
+        'xla_flags': os.environ.get('XLA_FLAGS', ''),
+    }
+
+
+def rows(folders: Iterable[RunFolder]) -> list[dict[str, Any]]:
+    """Tidy lines, one a value; a failed run has one line that says so."""
+    found = []
+    for folder in folders:
+        result = folder.result
+        if result is None:
+            continue
+        about = {key: result.get(key) for key in ('arm', 'seed', 'step', 'tokens', 'flops', 'wall_s', 'status')}
+        for value in result.get('values', [{}]):
+            found.append({'run_id': folder.path.name} | about | value)
+    return found
+
+
+def write_csv(path, lines: list[dict[str, Any]]) -> None:
+    import io
+
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator='\n')
+    writer.writeheader()
+    writer.writerows(lines)
+    write_atomically(epath.Path(path), text.getvalue())

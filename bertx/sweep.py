@@ -1,0 +1,203 @@
+"""Sweeps as lists of points, and the engine that runs them one after another in this process."""
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import logging
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from etils import epath
+from ml_collections import ConfigDict
+
+from bertx import parallel, train
+from bertx.config import Run, make_run, plain, prepare_options
+from bertx.errors import BadInput, unknown
+from bertx.evaluate import Suite
+from bertx.results import RunFolder, write_atomically
+from bertx.text.prepare import prepare
+from bertx.text.store import TokenStore
+
+log = logging.getLogger(__name__)
+
+Point = dict[str, Any]  # dotted config key -> value; 'arm' names what is compared
+Sweep = list[Point]
+
+
+def prod(*sweeps: Sweep) -> Sweep:
+    """Every combination; the last factor varies fastest."""
+    return [functools.reduce(_merge, points, {}) for points in itertools.product(*sweeps)]
+
+
+def zip_(*sweeps: Sweep) -> Sweep:
+    """First with first, second with second."""
+    return [functools.reduce(_merge, points, {}) for points in zip(*sweeps, strict=True)]
+
+
+def chain(*sweeps: Sweep) -> Sweep:
+    """One sweep after another."""
+    return list(itertools.chain(*sweeps))
+
+
+def seeds(numbers: int | Iterable[int]) -> Sweep:
+    """seeds(3) is seeds 0, 1, 2. Arms with the same seed share initialisation and document order."""
+    return [{'seed': seed} for seed in (range(numbers) if isinstance(numbers, int) else numbers)]
+
+
+def arm(name: str, **updates: Any) -> Sweep:
+    """One named arm; `objectives={...}` and other whole sections, or dotted keys in a dict under `set`."""
+    return [{'arm': name} | updates.pop('set', {}) | updates]
+
+
+def _merge(a: Point, b: Point) -> Point:
+    twice = a.keys() & b.keys()
+    if twice:
+        raise BadInput(f'the sweep sets {min(twice)} twice for one run')
+    return a | b
+
+
+def overlay(config: ConfigDict, point: Point) -> ConfigDict:
+    """A copy of the config with the point's values; an unknown key or a value of another type raises."""
+    config = ConfigDict(plain(config), type_safe=True)
+    for key, value in point.items():
+        if key == 'arm':
+            continue
+        *path, last = key.split('.')
+        section = config
+        for name in path:
+            section = section.get(name) if isinstance(section, ConfigDict) else None
+        if not isinstance(section, ConfigDict) or (last not in section and path != ['objectives']):
+            raise unknown('the sweep sets config key', key, _keys(config))
+        if isinstance(section.get(last), ConfigDict):
+            section[last] = ConfigDict(value)
+        else:
+            try:
+                section[last] = value
+            except TypeError as error:
+                raise BadInput(f'the sweep sets config.{key} to {value!r}: {error}') from None
+    return config
+
+
+def _keys(config: ConfigDict, prefix: str = '') -> list[str]:
+    found = []
+    for name, value in config.items():
+        found.append(prefix + name)
+        if isinstance(value, ConfigDict):
+            found += _keys(value, f'{prefix}{name}.')
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """A run of the sweep that has passed every check."""
+
+    arm: str
+    run: Run
+    store: TokenStore
+    suite: Suite
+    folder: RunFolder
+
+    @property
+    def id(self) -> str:
+        return self.folder.path.name
+
+
+class Stores:
+    """Token stores, prepared where they are first wanted."""
+
+    def __init__(self, workdir: epath.Path):
+        self.workdir = workdir
+        self.open = functools.cache(self._open)
+
+    def __call__(self, config) -> TokenStore:
+        return self.open(config.data.store, prepare_options(config))
+
+    def _open(self, path: str, options) -> TokenStore:
+        if path:
+            return TokenStore(path)
+        content = json.dumps(dataclasses.asdict(options), sort_keys=True)
+        return prepare(options, str(self.workdir / 'data' / hashlib.sha256(content.encode()).hexdigest()[:8]))
+
+
+def plan(config: ConfigDict, points: Sweep, workdir: epath.Path) -> list[Planned]:
+    """Every run of the sweep, checked; identical points are one run."""
+    stores = Stores(workdir)
+    mesh = parallel.data_mesh(config.train.devices)
+    suites = functools.cache(lambda store, key: Suite(json.loads(key), store, train.vocabulary(store), mesh))
+    planned: dict[str, Planned] = {}
+    for point in points:
+        resolved = overlay(config, point)
+        store = stores(resolved)
+        run = make_run(resolved, store)
+        parallel.check_divisible(mesh, run.train['batch'], run.train['micro_batches'])
+        suite = suites(store, json.dumps({key: run.config[key] for key in ('rows', 'evaluation')}, sort_keys=True))
+        name = point.get('arm', 'run')
+        folder = RunFolder(workdir / 'runs' / f'{name}-s{run.seed}-{run.hash}')
+        planned[folder.path.name] = Planned(name, run, store, suite, folder)
+    return list(planned.values())
+
+
+def claim(workdir: epath.Path, name: str, config: ConfigDict) -> None:
+    """The workdir is this sweep's from now on; that of another sweep is refused, naming the first key that differs."""
+    file, mine = workdir / 'sweep.json', {'sweep': name, 'config': plain(config)}
+    if not file.exists():
+        workdir.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, json.dumps(mine, indent=1, sort_keys=True))
+        return
+    theirs = json.loads(file.read_text())
+    for key in sorted(_flat(mine).keys() | _flat(theirs).keys()):
+        a, b = _flat(mine).get(key), _flat(theirs).get(key)
+        if a != b:
+            raise BadInput(
+                f'--workdir={workdir} holds another sweep: its {key} is {b!r}, this one has {a!r}; give a new one'
+            )
+
+
+def _flat(tree: Any, prefix: str = '') -> dict[str, Any]:
+    if not isinstance(tree, dict):
+        return {prefix: tree}
+    return {
+        k: v for name, value in tree.items() for k, v in _flat(value, f'{prefix}.{name}' if prefix else name).items()
+    }
+
+
+def run_all(planned: list[Planned], progress: Callable[..., Any]) -> list[str]:
+    """Runs what is not done; a failing run is recorded and does not stop the others. Returns the ids that failed.
+
+    progress(planned) is a context manager whose value is called at each step (see `train.fit`).
+    """
+    failed = []
+    for p in planned:
+        if p.folder.done:
+            log.info('%s is done', p.id)
+            continue
+        try:
+            with progress(p) as advance:
+                run_one(p, advance)
+        except BadInput:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a run dies of, the others go on
+            log.error('%s failed: %s', p.id, error)
+            log.debug('%s', traceback.format_exc())
+            p.folder.fail(_about(p), f'{type(error).__name__}: {error}')
+            failed.append(p.id)
+    return failed
+
+
+def run_one(p: Planned, advance) -> None:
+    """Trains, evaluates, and records one run."""
+    p.folder.start(p.run.config)
+    begun = time.perf_counter()
+    state = train.fit(p.run, p.store, p.suite, p.folder, parallel.data_mesh(p.run.train['devices']), advance)
+    measured = p.suite.final(p.run.encoder, state.params)
+    p.folder.finish(_about(p) | {'wall_s': round(time.perf_counter() - begun, 1)}, measured)
+
+
+def _about(p: Planned) -> dict[str, Any]:
+    steps = p.run.train['steps']
+    tokens = steps * p.run.train['batch'] * p.run.rows.length
+    return {'arm': p.arm, 'seed': p.run.seed, 'step': steps, 'tokens': tokens, 'flops': p.run.flops_per_step * steps}

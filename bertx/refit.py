@@ -16,7 +16,7 @@ from bertx.types import Term
 
 @dataclasses.dataclass(frozen=True)
 class RefitOptions:
-    rows: int = 8192
+    rows: int = 4096
     steps: int = 500
     batch: int = 512
     learning_rate: float = 1e-3

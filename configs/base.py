@@ -72,7 +72,7 @@ def get_config(size: str = 'tiny') -> ConfigDict:
                 'validation_rows': 512,  # during training
                 'test_rows': 4096,
                 'refit': {  # a fresh pair head on the frozen encoder, one budget for all arms
-                    'rows': 8192,  # of the training split
+                    'rows': 4096,  # of the training split
                     'steps': 500,
                     'batch': 512,
                     'learning_rate': 1e-3,

@@ -48,19 +48,20 @@ class Plan:
         return len(self.kind)
 
 
-def truncate(rng: np.random.Generator, a: Pieces, b: Pieces, most: int) -> tuple[Pieces, Pieces]:
-    """Trim the longer (ties: the second) until both fit in `most` tokens, each time at the front or back by a coin.
+def truncate(rng: np.random.Generator, a: Pieces, b: Pieces, most: int, one_end: bool) -> tuple[Pieces, Pieces]:
+    """Trim the longer (ties: the second) until both fit in `most` tokens.
 
-    This is google-research/bert's rule in closed form. The coin matters: if always the outer ends were cut, a first
-    piece that ends in a full stop would tell that the pair is in order.
+    Which end: with `one_end` all that a piece loses is lost at its front or at its back, by a coin; else there is a coin
+    for each token, as in google-research/bert, which mostly cuts both ends. The coin matters: if always the outer ends
+    were cut, a first piece that ends in a full stop would tell that the pair is in order.
     """
     excess = np.maximum(a.length + b.length - most, 0)
     lead = np.minimum(excess, np.abs(a.length - b.length))  # taken off the longer until both are equal
-    rest = excess - lead
-    off_a = np.where(a.length > b.length, lead, 0) + rest // 2
+    off_a = np.where(a.length > b.length, lead, 0) + (excess - lead) // 2
     off_b = excess - off_a
 
     def trim(piece: Pieces, off) -> Pieces:
-        return Pieces(piece.start + rng.binomial(off, 0.5), piece.length - off, piece.document)
+        front = off * rng.integers(0, 2, len(off)) if one_end else rng.binomial(off, 0.5)
+        return Pieces(piece.start + front, piece.length - off, piece.document)
 
     return trim(a, off_a), trim(b, off_b)

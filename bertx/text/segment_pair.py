@@ -5,8 +5,8 @@ row's kind differs. Then by construction
 - the kinds are exactly balanced (an epoch is cut to a multiple of their number);
 - a random B is the B of another negative, from another document and of nearly the same length, so every arm reads the
   same sentences equally often, and a pair's length says nothing of its label;
-- a document is walked from either end with equal probability: the sentence that overshoots the target would otherwise
-  always lie in B, which lets length alone tell a swapped pair.
+- each chunk is taken from the beginning or the end of what is left of its document, by a coin: the sentence that
+  overshoots the target would otherwise always lie in B, which lets length alone tell a swapped pair.
 """
 
 import numpy as np
@@ -31,7 +31,6 @@ def chunks(rng: np.random.Generator, sentence_starts, document_starts, most: int
     tokens are the last two results.
     """
     begin, end = document_starts[:-1].copy(), document_starts[1:].copy()
-    backwards = rng.random(len(begin)) < 0.5
     documents, firsts, lasts = [], [], []
     lone = lone_tokens = 0
     while True:
@@ -47,7 +46,7 @@ def chunks(rng: np.random.Generator, sentence_starts, document_starts, most: int
         first, last = begin[live], end[live]
         forward = np.searchsorted(sentence_starts, sentence_starts[first] + target)
         backward = np.searchsorted(sentence_starts, sentence_starts[last] - target, side='right') - 1
-        back = backwards[live]
+        back = rng.random(len(live)) < 0.5
         chunk_first = np.where(back, np.maximum(first, np.minimum(backward, last - 2)), first)
         chunk_last = np.where(back, last, np.minimum(last, np.maximum(forward, first + 2)))
         begin[live], end[live] = np.where(back, first, chunk_last), np.where(back, chunk_first, last)
@@ -118,7 +117,7 @@ def plan(split, labels: tuple[str, ...], length: int, short_probability: float, 
     swapped = kind == SWAPPED
     a, b = b.where(swapped, a), a.where(swapped, b)
     whole = int(a.length.sum() + b.length.sum())
-    a, b = truncate(stream(seed, epoch, 'truncate'), a, b, most)
+    a, b = truncate(stream(seed, epoch, 'truncate'), a, b, most, one_end=True)
     return Plan(
         a,
         b,

@@ -56,7 +56,7 @@ def plan(split, label: str, length: int, short_probability: float, seed: int, ep
     swapped = kind == SWAPPED
     a, b = b.where(swapped, a), a.where(swapped, b)
     whole = int(a.length.sum() + b.length.sum())
-    a, b = truncate(rng, a, b, most)
+    a, b = truncate(rng, a, b, most, one_end=False)
     order = rng.permutation(len(rows))
     tokens = int(a.length.sum() + b.length.sum())
     counts = {'rows': len(rows), 'tokens': tokens, 'truncated_tokens': whole - tokens}

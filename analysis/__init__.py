@@ -1,0 +1,1 @@
+"""What is made of checkpoints and results after training; never imported by the trainer."""

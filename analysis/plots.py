@@ -1,0 +1,250 @@
+"""Figures of a sweep: learning curves, the arms x tasks matrix, differences to the baseline. PNG, no global state."""
+
+import io
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+from scipy import stats
+
+from bertx import tables
+from bertx.results import RunFolder
+from bertx.tables import Arm, Column, Table
+
+# Okabe & Ito's palette, told apart by colour-blind readers too; grey for their yellow, which is weak on white.
+COLORS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000', '#999999')
+DASHES = ('-', '--', ':')  # for the second and third eight arms
+GREY = '0.45'
+DPI = 160
+LEAST_SPAN = 0.1  # of accuracies, in axes and colours: zoomed in further, noise would look like a gain
+SMALL = 8  # points
+
+Curve = tuple[np.ndarray, np.ndarray]  # tokens, values
+
+
+def learning_curves(folders: Iterable[RunFolder], path) -> Figure:
+    """Training loss and validation accuracies over tokens: seeds thin, their mean bold, a band where there are several.
+
+    Failed runs are drawn as far as they came, dotted, and are not in the mean. Writes a PNG.
+    """
+    found = tables.arms(folders)
+    lines = {id(run): run.metrics() for arm in found for run in (*arm.runs.values(), *arm.failed)}
+    panels = _panels([line for run in lines.values() for line in run])
+    columns = 2 if len(panels) in (2, 4) else min(3, max(1, len(panels)))
+    rows = max(1, -(-len(panels) // columns))
+    figure = _figure(max(6.0, 4.3 * columns), 3.1 * rows + 0.9)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for panel, (split, key) in zip(axes, panels, strict=False):
+        for number, arm in enumerate(found):
+            done = [_curve(lines[id(run)], split, key) for run in arm.runs.values()]
+            failed = [_curve(lines[id(run)], split, key) for run in arm.failed]
+            _draw_arm(panel, _style(number), [curve for curve in done if len(curve[0])], failed)
+        task, metric = key.split('/')
+        panel.set(title=f'{task} {metric}, {split}', xlabel='tokens')
+        panel.xaxis.set_major_formatter(EngFormatter(sep=''))
+        panel.grid(alpha=0.25)
+        if metric == 'accuracy':
+            _draw_chance(panel, tables.chance(task))
+    for empty in axes[len(panels) :]:
+        empty.set_axis_off()
+    for number, arm in enumerate(found):
+        axes[0].plot([], [], label=_label(arm), linewidth=2, **_style(number))
+    legend = figure.legend(loc='outside lower center', ncols=_legend_columns(figure, found), frameon=False)
+    legend.set_title(_wrapped(figure, _meaning(found)))
+    legend.get_title().set(fontsize=SMALL, color=GREY)
+    return _save(figure, path)
+
+
+def matrix(table: Table, path) -> Figure:
+    """Arms x tasks: accuracy and interval in each cell, coloured by how far it lies above chance. Writes a PNG."""
+    arms, columns = table.arms, table.columns
+    cells = {
+        (i, j): cell
+        for i, arm in enumerate(arms)
+        for j, column in enumerate(columns)
+        if (cell := table.cells.get((arm.name, column)))
+    }
+    above = np.full((len(arms), len(columns)), np.nan)
+    for (i, j), cell in cells.items():
+        reference = table.references.get(columns[j])
+        above[i, j] = max(0.0, cell.score.value - reference[1].value) if reference else np.nan
+    top = float(np.nanmax(above, initial=LEAST_SPAN))
+    figure = _figure(1.55 * len(columns) + 2.8, 0.55 * len(arms) + 1.4)
+    axes = figure.subplots()
+    image = axes.imshow(above, cmap='Blues', vmin=0, vmax=top, aspect='auto')
+    for (i, j), cell in cells.items():
+        value, interval = f'{cell.score.value:.3f}{cell.mark}', f'[{cell.score.low:.3f}, {cell.score.high:.3f}]'
+        style: dict[str, Any] = {
+            'ha': 'center',
+            'va': 'center',
+            'color': 'white' if above[i, j] > 0.6 * top else 'black',
+        }
+        style |= {'textcoords': 'offset points'}
+        axes.annotate(value, (j, i), (0, 6), weight='bold' if cell.best else 'normal', **style)
+        axes.annotate(interval, (j, i), (0, -8), fontsize=SMALL, **style)
+    for i, j in np.ndindex(above.shape):
+        if (i, j) not in cells:
+            axes.text(j, i, tables.ABSENT, ha='center', va='center', color=GREY)
+    axes.set_xticks(range(len(columns)), [_heading(table, column) for column in columns], fontsize=9)
+    axes.set_yticks(range(len(arms)), [_label(arm) for arm in arms])
+    axes.tick_params(length=0, top=True, bottom=False, labeltop=True, labelbottom=False)
+    axes.set_xticks(np.arange(len(columns) + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(len(arms) + 1) - 0.5, minor=True)
+    axes.grid(which='minor', color='white', linewidth=2)
+    axes.tick_params(which='minor', length=0)
+    axes.spines[:].set_visible(False)
+    figure.colorbar(image, ax=axes, label='above unigram / chance', pad=0.02)
+    _caption(
+        figure,
+        f'accuracy on the {table.split} split with 95 % intervals; {tables.MARK}: differs from {table.baseline}, '
+        f'p < {tables.ALPHA} after Holm; bold: the best of its column, and what is not significantly worse',
+    )
+    return _save(figure, path)
+
+
+def differences(table: Table, path) -> Figure:
+    """A forest plot, a panel a column: each arm's accuracy less the baseline's, 95 % interval. Writes a PNG."""
+    compared = {key: cell for key, cell in table.cells.items() if cell.difference}
+    columns = [column for column in table.columns if any(key[1] == column for key in compared)]
+    arms = [(number, arm) for number, arm in enumerate(table.arms) if any(key[0] == arm.name for key in compared)]
+    figure = _figure(max(5.0, 3.0 * len(columns) + 1.0), 0.45 * len(arms) + 1.5)
+    axes = figure.subplots(1, max(1, len(columns)), sharey=True, squeeze=False)[0]
+    for panel, column in zip(axes, columns, strict=False):
+        panel.axvline(0, color=GREY, linewidth=1)
+        for place, (number, arm) in enumerate(arms):
+            if (cell := compared.get((arm.name, column))) and (found := cell.difference):
+                color = COLORS[number % len(COLORS)]
+                panel.plot([found.low, found.high], [place, place], color=color, linewidth=2, solid_capstyle='butt')
+                panel.plot(found.value, place, 'o', color=color, markersize=6)
+                text = panel.annotate(
+                    f'{found.value:+.3f}{cell.mark}', (found.value, place), (0, 6), textcoords='offset points',
+                    ha='center', fontsize=SMALL,
+                )  # fmt: skip
+                text.set_bbox({'facecolor': 'white', 'edgecolor': 'none', 'pad': 0.5})  # over the zero line
+        panel.set(title=table.title(column))
+        panel.margins(x=0.15)
+        panel.locator_params(axis='x', nbins=5)
+        panel.grid(axis='x', alpha=0.25)
+    if not columns:
+        axes[0].text(0.5, 0.5, 'no arm to compare with the baseline', ha='center', transform=axes[0].transAxes)
+        axes[0].set_axis_off()
+    axes[0].set_yticks(range(len(arms)), [arm.name for _, arm in arms])
+    axes[0].set_ylim(len(arms) - 0.5, -0.7)
+    _caption(
+        figure,
+        f'accuracy less that of {table.baseline}, {table.split} split, with 95 % intervals; '
+        f'{tables.MARK}: p < {tables.ALPHA} after Holm',
+    )
+    return _save(figure, path)
+
+
+def _panels(lines: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """(split, key) worth a panel: MLM's training loss and accuracy, then the accuracy of every other task."""
+    there = dict.fromkeys((line['split'], key) for line in lines for key in line)
+    accuracies = [(split, key) for split, key in there if split == 'validation' and key.endswith('/accuracy')]
+    accuracies.sort(key=lambda panel: panel[1] != 'mlm/accuracy')
+    return [panel for panel in [('train', 'mlm/loss')] if panel in there] + accuracies
+
+
+def _curve(lines: list[dict[str, Any]], split: str, key: str) -> Curve:
+    points = [(line['tokens'], line[key]) for line in lines if line['split'] == split and key in line]
+    tokens, values = np.array(points, float).reshape(-1, 2).T
+    return tokens, values
+
+
+def _draw_arm(panel: Axes, style: dict[str, Any], done: Sequence[Curve], failed: Sequence[Curve]) -> None:
+    for tokens, values in done:
+        panel.plot(tokens, values, linewidth=0.7, alpha=0.45, **style)
+    for tokens, values in failed:
+        panel.plot(tokens, values, linewidth=1.2, color=style['color'], linestyle=':')
+    common = sorted(set.intersection(*(set(tokens) for tokens, _ in done))) if done else []
+    if common:
+        values_RT = np.array([values[np.isin(tokens, common)] for tokens, values in done])
+        panel.plot(common, values_RT.mean(axis=0), linewidth=2, **style)
+        if len(done) > 1:
+            panel.fill_between(common, *_band(values_RT), color=style['color'], alpha=0.15, linewidth=0)
+
+
+def _draw_chance(panel: Axes, level: float | None) -> None:
+    """And no axis shorter than LEAST_SPAN."""
+    if level is not None:
+        panel.axhline(level, color=GREY, linestyle=(0, (4, 3)), linewidth=1)
+    low, high = panel.get_ylim()
+    half = max(high - low, LEAST_SPAN) / 2
+    panel.set_ylim((low + high) / 2 - half, (low + high) / 2 + half)
+    if level is not None:
+        panel.text(0.99, level, 'chance', transform=panel.get_yaxis_transform(), ha='right', va='bottom',
+                   color=GREY, fontsize=SMALL)  # fmt: skip
+
+
+def _band(values_RT: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The 95 % t interval of the mean over seeds; of two seeds the range, as a t interval would fill the panel."""
+    R = len(values_RT)
+    if R == 2:
+        return values_RT.min(axis=0), values_RT.max(axis=0)
+    half_T = stats.t.ppf(0.975, R - 1) * values_RT.std(axis=0, ddof=1) / R**0.5
+    return values_RT.mean(axis=0) - half_T, values_RT.mean(axis=0) + half_T
+
+
+def _meaning(found: list[Arm]) -> str:
+    counts = {len(arm.runs) for arm in found}
+    said = ['thin: one seed', 'bold: mean']
+    if max(counts, default=0) > 2:
+        said.append('band: 95 % t interval over seeds')
+    if 2 in counts:
+        said.append('band of two seeds: their range')
+    if any(arm.failed for arm in found):
+        said.append('dotted: failed')
+    return '; '.join(said)
+
+
+def _label(arm: Arm) -> str:
+    failed = f', {len(arm.failed)} failed' if arm.failed else ''
+    return f'{arm.name} ({len(arm.runs)} seed{"" if len(arm.runs) == 1 else "s"}{failed})'
+
+
+def _legend_columns(figure: Figure, found: list[Arm]) -> int:
+    """As many as fit: at 10 points about 11 characters to the inch, and 7 for the line before each label."""
+    widest = max((len(_label(arm)) for arm in found), default=0) + 7
+    return max(1, min(4, len(found), int(11 * figure.get_figwidth()) // widest))
+
+
+def _heading(table: Table, column: Column) -> str:
+    reference = table.references.get(column)
+    return table.title(column) + (f'\n({reference[0]} {reference[1].value:.3f})' if reference else '')
+
+
+def _style(number: int) -> dict[str, Any]:
+    return {'color': COLORS[number % len(COLORS)], 'linestyle': DASHES[number // len(COLORS) % len(DASHES)]}
+
+
+def _figure(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), dpi=DPI, layout='constrained')
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _caption(figure: Figure, text: str) -> None:
+    figure.supxlabel(_wrapped(figure, text), fontsize=SMALL, color=GREY)
+
+
+def _wrapped(figure: Figure, text: str) -> str:
+    """In lines that fit: at 8 points about 16 characters to the inch."""
+    return textwrap.fill(text, int(16 * figure.get_figwidth()))
+
+
+def _save(figure: Figure, path) -> Figure:
+    """The PNG, whole or not at all."""
+    content, path = io.BytesIO(), epath.Path(path)
+    figure.savefig(content, format='png')
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.parent / f'.{path.name}.partial'
+    partial.write_bytes(content.getvalue())
+    partial.replace(path)
+    return figure

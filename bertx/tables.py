@@ -1,0 +1,476 @@
+"""The table of a sweep: every arm on every task (ALBERT's Table 5, arXiv:1909.11942), and what each figure is worth.
+
+`make` reads run folders and computes. A `Table` gives the same lines as Markdown, as LaTeX and to rich's print, and its
+figures in full precision as csv.
+"""
+
+import csv
+import dataclasses
+import functools
+import io
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.table import Table as Grid
+from rich.text import Text
+
+from bertx import stats
+from bertx.config import EXECUTION
+from bertx.errors import BadInput, unknown
+from bertx.objectives import base
+from bertx.objectives.pair import PairObjective
+from bertx.results import RunFolder
+from bertx.stats import Estimate
+
+METRIC = 'accuracy'
+ALPHA, POWER = 0.05, 0.8
+FEW_SEEDS = 5  # MultiBERTs (arXiv:2106.16163) advises at least 5 pretraining seeds for a claim about an objective
+MARK, FAILED, ABSENT = '†', '✗', '–'
+COLUMNS = (
+    'arm', 'task', 'head', 'mean', 'low', 'high', 'n_seeds', 'n_examples', 'difference', 'diff_low', 'diff_high', 'p',
+    'p_holm', 'mark', 'method',
+)  # fmt: skip
+
+Column = tuple[str, str]  # task, and head: 'refit' or 'own'
+
+
+@dataclasses.dataclass(eq=False)
+class Arm:
+    """What is compared: runs that differ in nothing but the seed."""
+
+    name: str
+    runs: dict[int, RunFolder] = dataclasses.field(default_factory=dict)  # the finished ones, by seed
+    failed: list[RunFolder] = dataclasses.field(default_factory=list)
+
+    @functools.cached_property
+    def results(self) -> dict[int, dict[str, Any]]:
+        return {seed: folder.result or {} for seed, folder in self.runs.items()}
+
+    @functools.cached_property
+    def config(self) -> dict[str, Any]:
+        return next((_read(folder, 'config.json') for folder in self.runs.values()), {})
+
+    def seeds(self, column: Column, split: str) -> list[int]:
+        """Those with this measurement."""
+        wanted = [*column, split, METRIC]
+        keys = ('task', 'head', 'split', 'metric')
+        return [s for s, result in self.results.items() if wanted in ([v[k] for k in keys] for v in result['values'])]
+
+    def predictions(self, seeds: Sequence[int], column: Column, split: str) -> tuple[np.ndarray, np.ndarray]:
+        """Sums [R, N] of these runs, and the weights [N] that they share."""
+        try:
+            read = [self.runs[seed].predictions(*column, split, METRIC) for seed in seeds]
+        except FileNotFoundError as error:
+            raise BadInput(f'{error.filename} is missing, though its run counts as finished') from None
+        weight_N = read[0][1]
+        if any(not np.array_equal(weight, weight_N) for _, weight in read):
+            raise BadInput(f'the runs of arm {self.name!r} were evaluated on different rows of {column[0]}')
+        return np.stack([sum_N for sum_N, _ in read]), weight_N
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """An arm's accuracy on a task with one kind of head."""
+
+    score: Estimate
+    difference: Estimate | None = None  # to the baseline; None for the baseline itself and where that has no such cell
+    p: float = math.nan  # NaN: not tested; single runs are not, since they say nothing of seeds
+    p_holm: float = math.nan  # over all compared cells of the table
+    best: bool = False  # of its column, or not significantly worse than the best
+
+    @property
+    def mark(self) -> str:
+        return MARK if self.p_holm < ALPHA else ''
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """A cell as printed."""
+
+    text: str
+    mark: str = ''
+    bold: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A line as printed: an arm's scores, its differences to the baseline, or reference figures."""
+
+    kind: str  # 'score', 'difference', 'reference'
+    label: str
+    seeds: str
+    cells: list[Shown]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Arms by columns; `cells` lacks what an arm has no head for. Printed by rich's Console.print."""
+
+    arms: list[Arm]
+    columns: list[Column]
+    cells: dict[tuple[str, Column], Cell]
+    references: dict[Column, tuple[str, Estimate]]  # what needs no model: 'unigram' or 'chance', and its accuracy
+    baseline: str
+    split: str
+    notes: tuple[str, ...] = ()
+
+    def title(self, column: Column) -> str:
+        """The task; with the kind of head where a task may have two."""
+        task, head = column
+        return task if head == 'own' and (task, 'refit') not in self.columns else f'{task} {head}'
+
+    @functools.cached_property
+    def lines(self) -> list[Line]:
+        """What every rendering prints."""
+        lines = []
+        for arm in self.arms:
+            cells = [self.cells.get((arm.name, column)) for column in self.columns]
+            shown = [Shown(_number(c.score, len(arm.runs)), bold=c.best) if c else Shown(ABSENT) for c in cells]
+            failed = f' {FAILED}{len(arm.failed)}' if arm.failed else ''
+            lines.append(Line('score', arm.name, f'{len(arm.runs)}{failed}', shown))
+            compared = [(c.difference, c.mark) if c else (None, '') for c in cells]
+            if pairs := max((d.runs for d, _ in compared if d), default=0):
+                shown = [Shown(_number(d, pairs, '+'), mark) if d else Shown('') for d, mark in compared]
+                lines.append(Line('difference', f'Δ {self.baseline}', str(pairs), shown))
+        if self.references:
+            label = ' / '.join(dict.fromkeys(kind for kind, _ in self.references.values()))
+            known = [self.references.get(column) for column in self.columns]
+            lines.append(Line('reference', label, '', [Shown(_number(r[1]) if r else ABSENT) for r in known]))
+        return lines
+
+    def markdown(self) -> str:
+        """A GitHub table, padded so that it also reads as plain text, and the notes."""
+        rows = [['arm', 'seeds', *(_markdown(self.title(column)) for column in self.columns)]]
+        for line in self.lines:
+            texts = [re.sub(r'^(\S+)', r'**\1**', s.text) if s.bold else s.text for s in line.cells]
+            cells = [text + (s.mark or ' ') for text, s in zip(texts, line.cells, strict=True)]
+            rows.append([_markdown(line.label), line.seeds, *cells])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        rows.insert(1, ['-' * widths[0], *('-' * (width - 1) + ':' for width in widths[1:])])
+        padded = [[first.ljust(widths[0]), *map(str.rjust, others, widths[1:])] for first, *others in rows]
+        notes = [f'- {_markdown(note)}' for note in self.notes]
+        return '\n'.join([*(f'| {" | ".join(row)} |' for row in padded), '', *notes, ''])
+
+    def csv(self) -> str:
+        """One line a cell, in full precision; a field is empty where there is nothing to say."""
+        found = [_record(name, column, cell) for (name, column), cell in self.cells.items()]
+        found += [{'arm': arm.name, 'n_seeds': 0} for arm in self.arms if not arm.runs]
+        found += [_record(kind, column, Cell(figure)) for column, (kind, figure) in self.references.items()]
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, lineterminator='\n')
+        writer.writeheader()
+        writer.writerows(found)
+        return text.getvalue()
+
+    def latex(self) -> str:
+        r"""A table environment; needs \usepackage{booktabs,graphicx}, and is scaled down where it is too wide."""
+        groups = [(task, len(list(group))) for task, group in itertools.groupby(task for task, _ in self.columns)]
+        heads = ['' if self.title(column) == column[0] else column[1] for column in self.columns]
+        tasks = [rf'\multicolumn{{{n}}}{{c}}{{{_latex(task)}}}' for task, n in groups]
+        starts = itertools.accumulate((n for _, n in groups), initial=3)
+        rules = [rf'\cmidrule(lr){{{at}-{at + n - 1}}}' for at, (_, n) in zip(starts, groups, strict=False)]
+        body: list[str] = []
+        for line in self.lines:
+            gap = {'score': r'\addlinespace' if body else '', 'difference': '', 'reference': r'\midrule'}[line.kind]
+            cells = [_latex(line.label), _latex(line.seeds), *map(_latex_cell, line.cells)]
+            body += [gap, ' & '.join(cells) + r' \\']
+        parts = [
+            r'% needs \usepackage{booktabs,graphicx}; made of these runs:',
+            *(f'% {folder.path.name}' for arm in self.arms for folder in (*arm.runs.values(), *arm.failed)),
+            r'\begin{table}',
+            r'\centering\setlength{\tabcolsep}{4pt}',
+            rf'\caption{{Accuracy of each arm on each task, {_latex(self.split)} split.}}',
+            r'\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%',
+            rf'\begin{{tabular}}{{ll{"r" * len(self.columns)}}}',
+            r'\toprule',
+            ' & '.join(['', '', *tasks]) + r' \\',
+            *rules,
+            ' & '.join(['arm', 'seeds', *heads]) + r' \\',
+            r'\midrule',
+            *body,
+            r'\bottomrule',
+            r'\end{tabular}}',
+            r'\par\medskip\raggedright\footnotesize',
+            *(_latex(note) + r'\par' for note in self.notes),
+            r'\end{table}',
+        ]
+        return '\n'.join(part for part in parts if part) + '\n'
+
+    def __rich_console__(self, console, options):
+        """As many columns side by side as the terminal is wide, the others below them; then the notes."""
+        lead = max([len(line.label + line.seeds) for line in self.lines], default=0) + 10
+        widths = [len(s.text) + 3 for line in self.lines for s in line.cells]
+        fit = max(1, (options.max_width - lead) // max(widths, default=1))
+        for start in range(0, max(1, len(self.columns)), fit):
+            part = slice(start, start + fit)
+            grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+            for name in ('arm', 'seeds', *(self.title(column) for column in self.columns[part])):
+                grid.add_column(Text(f'{name} '), justify='left' if name == 'arm' else 'right', no_wrap=True)
+            for line in self.lines:
+                style = '' if line.kind == 'score' else 'dim'
+                cells = [Text(s.text + (s.mark or ' '), style='bold' if s.bold else style) for s in line.cells[part]]
+                grid.add_row(Text(line.label, style=style), Text(line.seeds, style=style), *cells)
+            yield grid
+            yield ''
+        yield from (Text(note, style='dim') for note in self.notes)
+
+
+def make(folders: Iterable[RunFolder], baseline: str | None = None, split: str = 'test') -> Table:
+    """The table of these runs, compared with the arm `baseline` (default: the first).
+
+    Raises BadInput on an unknown arm or split, and on runs that do not belong together.
+    """
+    folders = list(folders)
+    found = arms(folders)
+    names = [arm.name for arm in found]
+    if baseline is not None and baseline not in names:
+        raise unknown('the baseline arm', baseline, names)
+    baseline = baseline or next(iter(names), '')
+    columns = _columns(found, split)
+    compare = functools.cache(functools.partial(_compare, split))
+    cells: dict[tuple[str, Column], Cell] = {}
+    for column in columns:
+        having = {arm.name: arm for arm in found if arm.seeds(column, split)}
+        for name, arm in having.items():
+            score = stats.mean(*arm.predictions(arm.seeds(column, split), column, split))
+            against = having.get(baseline)
+            difference = None if against in (None, arm) else compare(arm, against, column)
+            cells[name, column] = Cell(score, difference, _tested(difference))
+        if len(having) > 1:
+            best = max(having, key=lambda name: cells[name, column].score.value)  # noqa: B023 - called at once
+            for name, arm in having.items():
+                behind = compare(arm, having[best], column)
+                good = name == best or behind is not None and behind.p >= ALPHA
+                cells[name, column] = dataclasses.replace(cells[name, column], best=good)
+    corrected = stats.holm([cell.p for cell in cells.values()])
+    cells = {key: dataclasses.replace(c, p_holm=float(p)) for (key, c), p in zip(cells.items(), corrected, strict=True)}
+    table = Table(found, columns, cells, _references(found, columns, split), baseline, split)
+    return dataclasses.replace(table, notes=(*_about_cells(table), *_about_runs(table, folders)))
+
+
+def arms(folders: Iterable[RunFolder]) -> list[Arm]:
+    """Finished and failed runs by arm, in order of first appearance.
+
+    Runs of one arm whose configs differ in more than the seed become arms of their own, named by what differs.
+    Raises BadInput on two finished runs with the same seed.
+    """
+    grouped: dict[str, list[RunFolder]] = {}
+    for folder in folders:
+        if (result := folder.result) is not None:
+            grouped.setdefault(result['arm'], []).append(folder)
+    found: dict[str, Arm] = {}
+    for arm, members in grouped.items():
+        for name, folder in zip(_names(arm, members), members, strict=True):
+            mine, result = found.setdefault(name, Arm(name)), folder.result or {}
+            if result['status'] != 'done':
+                mine.failed.append(folder)
+            elif (other := mine.runs.setdefault(result['seed'], folder)) is not folder:
+                both = f'{other.path} and {folder.path}'
+                raise BadInput(f'arm {name!r} has two runs with seed {result["seed"]}: {both}; move one away')
+    return list(found.values())
+
+
+def chance(task: str) -> float | None:
+    """The accuracy of a coin on a pair task, whose labels are balanced; None for other tasks."""
+    try:
+        objective = base.find(task)
+    except (BadInput, ImportError):
+        return None
+    return 1 / objective.classes if issubclass(objective, PairObjective) else None
+
+
+def _names(arm: str, folders: list[RunFolder]) -> list[str]:
+    """The arm's name for each run, with the settings in which its runs differ."""
+    settings = [_flat(_read(folder, 'config.json')) for folder in folders]
+    keys = sorted(set().union(*settings) - {'seed', *EXECUTION})
+    keys = [key for key in keys if len({json.dumps(s.get(key)) for s in settings if s}) > 1]
+    short = [key.rsplit('.', 1)[-1] for key in keys]
+    labels = dict(zip(keys, short if len(set(short)) == len(short) else keys, strict=True))
+    said = lambda key, value: labels[key] if value == {} else f'{labels[key]}={value}'
+    return [' '.join([arm, *(said(key, s[key]) for key in keys if key in s)]) for s in settings]
+
+
+def _columns(found: list[Arm], split: str) -> list[Column]:
+    """Tasks in order of appearance but MLM first; of each, what all arms have before what only some have."""
+    values = [v for arm in found for result in arm.results.values() for v in result['values'] if v['metric'] == METRIC]
+    mine = [v for v in values if v['split'] == split]
+    if values and not mine:
+        raise unknown(f'the split with {METRIC}', split, {v['split'] for v in values})
+    tasks = dict.fromkeys(sorted((v['task'] for v in mine), key=lambda task: task != 'mlm'))
+    present = {(v['task'], v['head']) for v in mine}
+    return [(task, head) for task in tasks for head in ('refit', 'own') if (task, head) in present]
+
+
+def _compare(split: str, arm: Arm, other: Arm, column: Column) -> Estimate | None:
+    """The first arm less the other; None where they were not measured on the same examples."""
+    seeds, other_seeds = arm.seeds(column, split), other.seeds(column, split)
+    common = [seed for seed in seeds if seed in other_seeds]
+    sum_RN, weight_N = arm.predictions(common or seeds, column, split)
+    other_RN, other_N = other.predictions(common or other_seeds, column, split)
+    same_rows = all(arm.config.get(key) == other.config.get(key) for key in ('data', 'rows', 'evaluation'))
+    if not same_rows or not np.array_equal(weight_N, other_N):
+        return None
+    return stats.difference(sum_RN, other_RN, weight_N, paired=bool(common))
+
+
+def _tested(difference: Estimate | None) -> float:
+    return math.nan if difference is None or difference.method == 'one run' else difference.p
+
+
+def _references(found: list[Arm], columns: list[Column], split: str) -> dict[Column, tuple[str, Estimate]]:
+    """The unigram guess, which is the same for every run; chance for pair tasks."""
+    figures = {}
+    for column in columns:
+        guess = (column[0], 'unigram')
+        arm, seeds = next(((arm, seeds) for arm in found if (seeds := arm.seeds(guess, split))), (None, []))
+        if arm is not None:
+            figures[column] = 'unigram', stats.mean(*arm.predictions(seeds[:1], guess, split))
+        elif (value := chance(column[0])) is not None:
+            figures[column] = 'chance', Estimate(value, math.nan, math.nan, 0, 0, 'exact', 0.0, math.nan, math.nan)
+    return figures
+
+
+def _about_cells(table: Table) -> list[str]:
+    """What the figures, the marks and the columns are."""
+    if not table.cells:
+        return ['no run has finished']
+    scores = [cell.score for cell in table.cells.values()]
+    runs = {score.runs for score in scores}
+    seeds = str(max(runs)) if len(runs) == 1 else f'{min(runs)} to {max(runs)}'
+    sizes = {task: cell.score.examples for (_, (task, _)), cell in table.cells.items()}
+    examples = ', '.join(f'{task} {n:,}' for task, n in sizes.items())
+    methods = ' or '.join(dict.fromkeys(score.method for score in scores))
+    notes = [
+        f'{METRIC} on the {table.split} split, with 95 % intervals over seeds and examples together ({methods}); '
+        f'seeds: {seeds}; examples: {examples}'
+    ]
+    if 1 in runs:
+        notes.append('one run: an interval over examples only; it says nothing of other seeds, so it gets no mark')
+    if min(runs) < FEW_SEEDS:
+        notes.append(f'exploratory: fewer than {FEW_SEEDS} seeds')
+    compared = {key: cell.difference for key, cell in table.cells.items() if cell.difference}
+    tested = [key for key in compared if not math.isnan(table.cells[key].p)]
+    if compared:
+        notes.append(
+            f'Δ {table.baseline}: difference to {table.baseline} on the same examples, runs paired by seed (unpaired '
+            f'where no seed is shared); {MARK}: p < {ALPHA} after Holm over {len(tested)} comparisons'
+        )
+    notes.append(f'bold: the best of its column, and what is not significantly worse (p ≥ {ALPHA}, uncorrected)')
+    least: dict[str, float] = {}
+    for key in tested:
+        if (found := stats.detectable(compared[key], POWER, ALPHA)) > 0:  # 0: no spread at all, hence unknown
+            title = table.title(key[1])
+            least[title] = max(least.get(title, 0.0), found)
+    if least:
+        notes.append(
+            f'true differences found with {100 * POWER:.0f} % power (p < {ALPHA}, uncorrected) from: '
+            + ', '.join(f'{title} {value:.3f}' for title, value in least.items())
+        )
+    if any(head == 'refit' for _, head in table.columns):
+        notes.append(
+            'refit: a fresh head on the frozen encoder, fitted alike for every arm: compare arms here; '
+            f'own: the head that the arm itself trained, {ABSENT} where it has none'
+        )
+    kinds = {kind for kind, _ in table.references.values()}
+    meaning = {'unigram': 'the most frequent training token everywhere', 'chance': 'a coin'}
+    if kinds:
+        notes.append('; '.join(f'{kind}: {text}' for kind, text in meaning.items() if kind in kinds))
+    return notes
+
+
+def _about_runs(table: Table, folders: list[RunFolder]) -> list[str]:
+    """What was trained, from which code, and what is missing."""
+    finished = {name for name, _ in table.cells}
+    against = {column for name, column in table.cells if name == table.baseline}
+    apart = dict.fromkeys(
+        name
+        for (name, column), cell in table.cells.items()
+        if name != table.baseline and column in against and not cell.difference
+    )
+    notes = []
+    if apart:
+        notes.append(f'evaluated on other rows than {table.baseline}, so not compared: {", ".join(apart)}')
+    if finished and table.baseline not in finished:
+        notes.append(f'no run of the baseline {table.baseline} has finished: nothing is compared')
+    notes += _agreed('steps a run', table, lambda arm: {f'{result["step"]:,}' for result in arm.results.values()})
+    notes += _agreed('tokens a run', table, lambda arm: {f'{result["tokens"]:,}' for result in arm.results.values()})
+    notes += _agreed('learning rate', table, lambda arm: {str(arm.config.get('optimizer', {}).get('learning_rate'))})
+    records = [_read(folder, 'provenance.json') for arm in table.arms for folder in arm.runs.values()]
+    commits = dict.fromkeys(
+        f'{record["git_commit"]:.10}' + ' with uncommitted changes' * bool(record.get('git_diff'))
+        for record in records
+        if record.get('git_commit')
+    )
+    if commits:
+        made = 'made of runs from different commits' if len(commits) > 1 else 'commit'
+        notes.append(f'{made}: {", ".join(commits)}')
+    for folder in (folder for arm in table.arms for folder in arm.failed):
+        reason = ' '.join(str((folder.result or {}).get('reason')).split())
+        notes.append(f'{FAILED} {folder.path.name} failed: {reason[:200]}')
+    unfinished = [folder.path.name for folder in folders if folder.result is None]
+    if unfinished:
+        notes.append(f'{len(unfinished)} not finished: {", ".join(unfinished)}')
+    return notes
+
+
+def _agreed(what: str, table: Table, values) -> list[str]:
+    """One value where all arms agree, else each arm's."""
+    found = {arm.name: ' or '.join(sorted(values(arm))) for arm in table.arms if arm.runs}
+    if len(set(found.values())) > 1:
+        return [f'{what}: ' + ', '.join(f'{name} {value}' for name, value in found.items())]
+    return [f'{what}: {value}' for value in set(found.values())]
+
+
+def _record(arm: str, column: Column, cell: Cell) -> dict[str, Any]:
+    s, d = cell.score, cell.difference
+    numbers = (s.value, s.low, s.high, s.runs or '', s.examples or '', *((d.value, d.low, d.high) if d else ('',) * 3))
+    clean = ['' if value != value else value for value in (*numbers, cell.p, cell.p_holm)]  # NaN is not itself
+    return dict(zip(COLUMNS, (arm, *column, *clean, cell.mark, s.method), strict=True))
+
+
+def _number(e: Estimate, usual: int = 0, sign: str = '') -> str:
+    """0.612 [0.587, 0.637], and the number of runs where it is not the line's usual one."""
+    interval = '' if math.isnan(e.low) else f' [{e.low:{sign}.3f}, {e.high:{sign}.3f}]'
+    return f'{e.value:{sign}.3f}{interval}' + f' (n={e.runs})' * (usual not in (0, e.runs))
+
+
+def _markdown(text: str) -> str:
+    return re.sub(r'([\\`*_|<>~\[\]])', r'\\\1', text)
+
+
+ACCENTED = 'ÄÖÜäöüßÀÂÇÈÉÊËÎÏÑÓÔÙÛàâçèéêëîïñóôùûáíúÁÍÚåÅøØæÆ'  # known without \usepackage[T1]{fontenc}
+LATEX = str.maketrans(
+    {c: rf'\{c}' for c in '&%$#_{}'}
+    | {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciicircum{}', '"': "''"}
+    | {'<': r'$<$', '>': r'$>$', '|': r'$|$', 'Δ': r'$\Delta$', '≥': r'$\ge$'}
+    | {MARK: r'$\dagger$', FAILED: r'$\times$', ABSENT: '--', '−': '$-$'}
+)
+
+
+def _latex(text: str) -> str:
+    """Escaped; a character that pdflatex may have no glyph for is given by its number."""
+    plain = lambda c: ' ' <= c <= '~' or c in ACCENTED
+    return ''.join(c if plain(c) else f'[U+{ord(c):04X}]' for c in text.translate(LATEX))
+
+
+def _latex_cell(s: Shown) -> str:
+    text = re.sub(r'(\[.*])', r'{\\scriptsize\1}', _latex(s.text.replace('-', '−')))
+    return (re.sub(r'^(\S+)', r'\\textbf{\1}', text) if s.bold else text) + r'\rlap{$^\dagger$}' * bool(s.mark)
+
+
+def _read(folder: RunFolder, name: str) -> dict[str, Any]:
+    file = folder.path / name
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def _flat(tree: dict[str, Any], prefix: str = '') -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= _flat(value, f'{prefix}{key}.') if isinstance(value, dict) and value else {prefix + key: value}
+    return found

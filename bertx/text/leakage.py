@@ -1,0 +1,82 @@
+"""What gives a pair's label away without reading it as a language model would: a report before training.
+
+Released NSP and SOP data have such leaks (google-research/bert#180, albert#234, brightmart/albert_zh#83): an objective
+that a bag of words solves teaches an encoder little.
+"""
+
+import dataclasses
+
+import numpy as np
+from scipy import sparse
+from sklearn.linear_model import LogisticRegression
+from sklearn.ensemble import HistGradientBoostingClassifier
+
+from bertx.text.rows import RowOptions, Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Leakage:
+    """Of one label. Accuracies are on rows of other documents than those that were fitted; chance is `majority`."""
+
+    label: str
+    rows: int
+    balance: float  # share of label 1 in the training rows
+    length_difference: float  # mean tokens of A and B together, label 1 minus label 0
+    first_minus_second: float  # the same for tokens of A minus tokens of B
+    majority: float
+    length_only: float
+    bag_of_words: float
+
+    def __str__(self) -> str:
+        return (
+            f'{self.label} labels of {self.rows:,} rows: {self.balance:.1%} are 1; mean length differs by '
+            f'{self.length_difference:+.2f} tokens, A minus B by {self.first_minus_second:+.2f}; on held-out documents a '
+            f'length-only classifier gets {self.length_only:.3f}, a bag of words {self.bag_of_words:.3f}, '
+            f'the majority {self.majority:.3f}'
+        )
+
+
+def _lengths(rows: Rows, numbers: np.ndarray) -> np.ndarray:
+    plan = rows.plan(0)
+    a, b = plan.a.length[numbers], plan.b.length[numbers]
+    return np.stack([a, b, a + b, a - b], axis=1).astype(np.float64)
+
+
+def _words(rows: Rows, numbers: np.ndarray) -> sparse.csr_matrix:
+    """Counts of each token in A, in B, and in both (the smaller count), so that shared vocabulary is seen too."""
+    example, width = rows.batch(numbers), rows.tokenizer.vocab_size
+    ordinary = rows.tokenizer.ordinary()[example.tokens] & (example.segment_ids > 0)
+
+    def count(side: int) -> sparse.csr_matrix:
+        row, at = np.nonzero(ordinary & (example.type_ids == side))
+        ones = np.ones(len(row))
+        return sparse.csr_matrix((ones, (row, example.tokens[row, at])), shape=(len(numbers), width))
+
+    a, b = count(0), count(1)
+    return sparse.hstack([a, b, a.minimum(b)]).tocsr()
+
+
+def report(store, options: RowOptions, label: str, seed: int = 0, most: int = 5000) -> Leakage:
+    """Fits on up to `most` rows of the training split and scores on as many of the validation split."""
+    train, held_out = Rows(store, 'train', options, seed), Rows(store, 'validation', options, seed)
+    numbers = [np.arange(min(most, len(rows))) for rows in (train, held_out)]
+    y, y_held_out = (r.plan(0).labels[label][n] for r, n in zip((train, held_out), numbers, strict=True))
+
+    def accuracy(features, classifier) -> float:
+        classifier.fit(features(train, numbers[0])[y >= 0], y[y >= 0])
+        known = y_held_out >= 0
+        return float(classifier.score(features(held_out, numbers[1])[known], y_held_out[known]))
+
+    lengths, all_labels = _lengths(train, np.arange(len(train))), train.plan(0).labels[label]
+    gap = lengths[all_labels == 1].mean(0) - lengths[all_labels == 0].mean(0)
+    known = y_held_out[y_held_out >= 0]
+    return Leakage(
+        label=label,
+        rows=int((all_labels >= 0).sum()),
+        balance=float((all_labels == 1).sum() / (all_labels >= 0).sum()),
+        length_difference=float(gap[2]),
+        first_minus_second=float(gap[3]),
+        majority=float(max(np.mean(known), 1 - np.mean(known))),
+        length_only=accuracy(_lengths, HistGradientBoostingClassifier(max_iter=50, random_state=0)),
+        bag_of_words=accuracy(_words, LogisticRegression(C=0.1, max_iter=200)),
+    )

@@ -1,0 +1,67 @@
+"""The tables and figures of a sweep, from its finished runs.
+
+    python -m experiments.report --workdir=runs/nsp_vs_sop
+
+Writes results.csv, table.md, table.csv, table.tex and figures/*.png into the sweep's folder and prints the table; a few
+seconds. Another arm to compare with: --baseline=nsp.
+"""
+
+import json
+from collections.abc import Sequence
+
+from absl import flags
+from etils import epath
+from rich.console import Console
+
+from analysis import plots
+from bertx import results, tables
+from bertx.errors import BadInput
+from bertx.results import RunFolder
+from experiments import cli
+
+WIDTH = 160  # of the table in a pipe or a file, where no terminal tells
+
+
+def write(workdir, folders: Sequence[RunFolder], baseline: str | None = None, split: str = 'test') -> tables.Table:
+    """Tables and figures of these runs, in their order; prints the table. Replaces what an earlier call wrote."""
+    workdir = epath.Path(workdir)
+    table = tables.make(folders, baseline, split)
+    results.write_csv(workdir / 'results.csv', results.rows(folders))
+    for name, text in (('md', table.markdown()), ('csv', table.csv()), ('tex', table.latex())):
+        results.write_atomically(workdir / f'table.{name}', text)
+    if table.cells:
+        plots.learning_curves(folders, workdir / 'figures' / 'learning_curves.png')
+        plots.matrix(table, workdir / 'figures' / 'matrix.png')
+        plots.differences(table, workdir / 'figures' / 'differences.png')
+    console = Console()
+    console = console if console.is_terminal else Console(width=WIDTH)
+    console.print(table)
+    return table
+
+
+def runs_of(workdir: epath.Path) -> list[RunFolder]:
+    """The sweep's run folders in the order in which they were started."""
+    if not (workdir / 'sweep.json').exists():
+        raise BadInput(f'--workdir={workdir} holds no sweep.json; give the folder of a sweep')
+    runs = workdir / 'runs'
+    found = [RunFolder(path) for path in runs.iterdir() if path.is_dir()] if runs.exists() else []
+    if not any(folder.done for folder in found):
+        raise BadInput(f'none of the {len(found)} runs in {runs} has finished')
+    return sorted(found, key=lambda folder: (_started(folder), folder.path.name))
+
+
+def _started(folder: RunFolder) -> str:
+    file = folder.path / 'provenance.json'
+    return json.loads(file.read_text())['time'] if file.exists() else 'never'  # sorts last
+
+
+def main() -> int:
+    workdir = epath.Path(cli.WORKDIR.value)
+    write(workdir, runs_of(workdir), flags.FLAGS.baseline, flags.FLAGS.split)
+    return cli.DONE
+
+
+if __name__ == '__main__':
+    flags.DEFINE_string('baseline', None, 'The arm that the others are compared with; the first one by default.')
+    flags.DEFINE_string('split', 'test', 'The split whose results are shown.')
+    cli.run(main, required=('workdir',))

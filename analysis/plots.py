@@ -55,9 +55,10 @@ def learning_curves(folders: Iterable[RunFolder], path) -> Figure:
         empty.set_axis_off()
     for number, arm in enumerate(found):
         axes[0].plot([], [], label=_label(arm), linewidth=2, **_style(number))
-    legend = figure.legend(loc='outside lower center', ncols=_legend_columns(figure, found), frameon=False)
-    legend.set_title(_wrapped(figure, _meaning(found)))
-    legend.get_title().set(fontsize=SMALL, color=GREY)
+    if found:
+        legend = figure.legend(loc='outside lower center', ncols=_legend_columns(figure, found), frameon=False)
+        legend.set_title(_wrapped(figure, _meaning(found)))
+        legend.get_title().set(fontsize=SMALL, color=GREY)
     return _save(figure, path)
 
 
@@ -74,7 +75,7 @@ def matrix(table: Table, path) -> Figure:
     for (i, j), cell in cells.items():
         reference = table.references.get(columns[j])
         above[i, j] = max(0.0, cell.score.value - reference[1].value) if reference else np.nan
-    top = float(np.nanmax(above, initial=LEAST_SPAN))
+    top = float(np.nan_to_num(above).max(initial=LEAST_SPAN))
     figure = _figure(1.55 * len(columns) + 2.8, 0.55 * len(arms) + 1.4)
     axes = figure.subplots()
     image = axes.imshow(above, cmap='Blues', vmin=0, vmax=top, aspect='auto')
@@ -211,7 +212,7 @@ def _label(arm: Arm) -> str:
 
 def _legend_columns(figure: Figure, found: list[Arm]) -> int:
     """As many as fit: at 10 points about 11 characters to the inch, and 7 for the line before each label."""
-    widest = max((len(_label(arm)) for arm in found), default=0) + 7
+    widest = max(len(_label(arm)) for arm in found) + 7
     return max(1, min(4, len(found), int(11 * figure.get_figwidth()) // widest))
 
 

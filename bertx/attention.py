@@ -22,7 +22,7 @@ def attend(q_BLHC, k_BLHC, v_BLHC, mask, implementation: str = 'plain', drop=Non
     'cudnn' are `jax.nn.dot_product_attention`'s.
     """
     if implementation != 'plain' and drop is None:
-        return jax.nn.dot_product_attention(q_BLHC, k_BLHC, v_BLHC, mask=mask, implementation=implementation)
+        return jax.nn.dot_product_attention(q_BLHC, k_BLHC, v_BLHC, mask=mask, implementation=implementation)  # type: ignore[call-overload]
     # Heads beside the batch first: XLA's CPU products over a head axis in the middle took 4 times as long forward.
     q_BHLC, k_BHLC, v_BHLC = (jnp.swapaxes(x, 1, 2) for x in (q_BLHC, k_BLHC, v_BLHC))
     scale = q_BLHC.shape[-1] ** -0.5

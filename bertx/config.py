@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from bertx import NUMERICS_VERSION, optim
-from bertx.encoder import SIZES, EncoderConfig
+from bertx.encoder_config import SIZES, EncoderConfig
 from bertx.errors import BadInput, unknown
 from bertx.model import Objectives
 from bertx.objectives import base

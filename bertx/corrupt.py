@@ -94,5 +94,5 @@ class Split:
         )
 
 
-SELECT = {'tokens': Tokens}
-REPLACE = {'split': Split}
+SELECT: dict[str, Any] = {'tokens': Tokens}
+REPLACE: dict[str, Any] = {'split': Split}

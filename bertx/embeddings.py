@@ -4,6 +4,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from bertx.encoder_config import EncoderConfig
 from bertx.types import Array, DropoutRates, View
 
 
@@ -21,7 +22,7 @@ class Dropout(nn.Module):
 class Embeddings(nn.Module):
     """Sum of the three tables, LayerNorm, dropout (BERT)."""
 
-    config: 'EncoderConfig'  # noqa: F821 - encoder.py imports this file
+    config: EncoderConfig
 
     def setup(self):
         c = self.config

@@ -1,59 +1,14 @@
 """The functional encoder: one post-norm block, scanned over stacked layers (Devlin et al. 2019)."""
 
-import dataclasses
 from functools import partial
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
 from bertx.attention import attend, segment_mask
 from bertx.embeddings import Dropout, Embeddings
+from bertx.encoder_config import EncoderConfig
 from bertx.types import DropoutRates, Encoded, View
-
-# layers, width, heads. Base and large: Devlin et al. 2019; the small ones: Turc et al. 2019.
-SIZES = {
-    'tiny': (2, 128, 2),
-    'mini': (4, 256, 4),
-    'small': (4, 512, 8),
-    'medium': (8, 512, 8),
-    'base': (12, 768, 12),
-    'large': (24, 1024, 16),
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class EncoderConfig:
-    """All that the encoder's graph depends on. `unroll` and `attention` change the speed, not the parameters."""
-
-    vocab_size: int
-    layers: int = 12
-    width: int = 768
-    heads: int = 12
-    mlp_width: int = 3072
-    max_positions: int = 512
-    type_vocab: int = 2
-    std: float = 0.02  # of the untruncated normal, as TF's: cut at two of these, the real one is REAL_STD times it
-    norm_eps: float = 1e-12
-    precision: str = 'float32'  # of the computation; parameters and softmax stay float32
-    attention: str = 'plain'
-    unroll: int = 1
-
-    @property
-    def initializer(self):
-        return nn.initializers.truncated_normal(self.std)
-
-    @property
-    def compute_dtype(self):
-        return jnp.dtype(self.precision)
-
-    def flops_per_token(self, length: int) -> float:
-        """Forward FLOPs of the blocks: two per multiply-add of the matrix products, attention's L x L ones included."""
-        dense = 4 * self.width**2 + 2 * self.width * self.mlp_width
-        return self.layers * 2.0 * (dense + 2 * length * self.width)
-
-
-REAL_STD = 0.87962566103423978  # of a unit normal truncated to [-2, 2]
 
 
 class SelfAttention(nn.Module):

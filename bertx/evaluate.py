@@ -9,12 +9,13 @@ import jax
 import numpy as np
 
 from bertx import model, parallel, refit
-from bertx.encoder import EncoderConfig
+from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput
 from bertx.model import Net
 from bertx.objectives import base
 from bertx.objectives.pair import PairObjective
 from bertx.text.rows import Rows, options_for, padded
+from bertx.text.segment_pair import kinds_for
 from bertx.types import Example, Term, Vocabulary
 
 
@@ -42,7 +43,8 @@ def terms_function(config: EncoderConfig, structure):
     @jax.jit
     def terms(params, objectives, root, vocab: Vocabulary, batch: Example) -> dict[str, Term]:
         view, targets = model.corrupt(objectives, root, vocab, batch)
-        losses, metrics = net.apply({'params': params}, objectives, view, targets)
+        found: Any = net.apply({'params': params}, objectives, view, targets)
+        losses, metrics = found
         return {name: loss.term for name, loss in losses.items()} | metrics
 
     return terms
@@ -85,10 +87,11 @@ class Task:
         return isinstance(self.objective, PairObjective)
 
     def _batches(self, split: str, count: int) -> tuple[list[Example], int]:
-        """The first `count` rows of the split's plan in batches, the last one filled up; and how many are real."""
+        """`count` rows of the split in batches, the last one filled up; and how many are real. Labels are balanced."""
         # Epoch 0 of a constant seed. Never more rows than there are: a row twice would narrow the intervals.
-        rows = Rows(self.store, split, self.options, self.seed)
-        count = min(count, len(rows))
+        count = min(count, len(Rows(self.store, split, self.options, self.seed)))
+        rows = Rows(self.store, split, self.options, self.seed, count - count % len(kinds_for(self.options.labels)))
+        count = len(rows)
         numbers = np.array_split(np.arange(count), range(self.size, count, self.size))
         return [padded(rows.batch(n), self.size) for n in numbers], count
 
@@ -113,7 +116,7 @@ class Task:
 
     def pair(self, config: EncoderConfig, params, split: str, count: int, options: refit.RefitOptions):
         """Accuracy of the run's own head, if it has one, and of a fresh head on the same frozen features."""
-        cls = type(self.objective)
+        cls: Any = type(self.objective)
         train, test = self.features(config, params, 'train', options.rows), self.features(config, params, split, count)
         scores = {'refit': refit.refit(config, cls, options, train, test)}
         if f'heads_{self.name}' in params:
@@ -142,7 +145,7 @@ class Suite:
             if self.evaluation[key] < 1:
                 raise BadInput(f'config.evaluation.{key} is {self.evaluation[key]}; 1 or more would do')
         # Whole rows on each device.
-        evaluation = self.evaluation | {'batch': math.ceil(self.evaluation['batch'] / mesh.size) * mesh.size}
+        evaluation = dict(self.evaluation) | {'batch': math.ceil(self.evaluation['batch'] / mesh.size) * mesh.size}
         make = functools.partial(
             Task, store=store, vocab=vocab, settings=config['rows'], evaluation=evaluation, mesh=mesh
         )

@@ -3,7 +3,7 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
-from bertx.encoder import EncoderConfig
+from bertx.encoder_config import EncoderConfig
 from bertx.types import Encoded
 
 

@@ -40,9 +40,7 @@ def check(hyper: dict[str, float]) -> None:
         if not hyper[name] > 0:
             raise BadInput(f'config.optimizer.{name} is {hyper[name]:g}; it must be above 0')
     if hyper['warmup'] > hyper['steps']:
-        raise BadInput(
-            f'config.optimizer.warmup is {hyper["warmup"]:g} steps of {hyper["steps"]:g}; give fewer, or a share below 1'
-        )
+        raise BadInput(f'config.optimizer.warmup is {hyper["warmup"]:g} of {hyper["steps"]:g} steps; give fewer')
 
 
 def learning_rate(schedule: str, hyper: Hyper, step: Array) -> Array:

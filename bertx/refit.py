@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from bertx.encoder import EncoderConfig
+from bertx.encoder_config import EncoderConfig
 from bertx.objectives.pair import PairObjective
 from bertx.types import Term
 

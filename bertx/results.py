@@ -1,8 +1,11 @@
 """A run's folder: its records, written so that a kill at any moment leaves nothing half-done that counts as done."""
 
+import contextlib
 import csv
 import importlib.metadata
+import io
 import json
+import logging
 import os
 import platform
 import subprocess
@@ -19,8 +22,8 @@ from bertx import NUMERICS_VERSION
 from bertx.evaluate import Measurement
 
 COLUMNS = (
-    'run_id', 'arm', 'seed', 'task', 'head', 'split', 'metric', 'value', 'n_examples', 'step', 'tokens', 'flops', 'wall_s',
-    'status',
+    'run_id', 'arm', 'seed', 'task', 'head', 'split', 'metric', 'value', 'n_examples', 'step', 'tokens', 'flops',
+    'wall_s', 'status',
 )  # fmt: skip
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy', 'tokenizers', 'sentencex')
 
@@ -33,7 +36,7 @@ def write_atomically(path: epath.Path, text: str) -> None:
 
 
 class RunFolder:
-    """`<arm>-s<seed>-<hash8>/` with config.json, metrics.jsonl, timing.jsonl, predictions/, checkpoints/, result.json."""
+    """`<arm>-s<seed>-<hash8>/`: config.json, metrics.jsonl, timing.jsonl, predictions/, checkpoints/, result.json."""
 
     def __init__(self, path):
         self.path = epath.Path(path)
@@ -69,6 +72,23 @@ class RunFolder:
                 if line.endswith('}') and json.loads(line)['step'] <= step
             ]
             write_atomically(file, ''.join(line + '\n' for line in lines))
+
+    @contextlib.contextmanager
+    def logging(self):
+        """What bertx logs meanwhile goes to log.txt too."""
+        folder = self
+
+        class Handler(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                with (folder.path / 'log.txt').open('a') as file:
+                    file.write(f'{time.strftime("%F %T")} {self.format(record)}\n')
+
+        handler, logger = Handler(logging.INFO), logging.getLogger('bertx')
+        logger.addHandler(handler)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
 
     def append(self, name: str, line: dict[str, Any]) -> None:
         """One JSON line to metrics.jsonl (numbers of the run) or timing.jsonl (clocks)."""
@@ -150,8 +170,6 @@ def rows(folders: Iterable[RunFolder]) -> list[dict[str, Any]]:
 
 
 def write_csv(path, lines: list[dict[str, Any]]) -> None:
-    import io
-
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator='\n')
     writer.writeheader()

@@ -1,5 +1,6 @@
 """One training step, the same for every objective: noise, one pass, one division by the global weight, one update."""
 
+import dataclasses
 import zlib
 from typing import Any
 
@@ -36,7 +37,7 @@ def dropout_rates(hyper: Hyper) -> DropoutRates | None:
 
 
 def init_params(net: model.Net, objectives: model.Objectives, root, vocab: Vocabulary, batch: Example):
-    """Fresh parameters. They follow from the root and their path: arms of one seed start alike where they share parts."""
+    """Fresh parameters. They follow from root and path: arms of a seed start alike where they share parts."""
     view, targets = model.corrupt(objectives, root, vocab, batch)
     return net.init(named(root, 'init'), objectives, view, targets)['params']
 
@@ -45,7 +46,7 @@ def init(net, options: OptimizerOptions, objectives, hyper: Hyper, root, vocab, 
     params = init_params(net, objectives, root, vocab, batch)
     state = State(jnp.int32(0), params, optim.make(options, hyper).init(params), {})
     _, report = jax.eval_shape(lambda s: step(net, options, 1, s, objectives, hyper, root, vocab, batch), state)
-    return state.replace(window=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), report))
+    return dataclasses.replace(state, window=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), report))
 
 
 def step(

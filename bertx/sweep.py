@@ -7,7 +7,6 @@ import itertools
 import json
 import logging
 import time
-import traceback
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -19,6 +18,7 @@ from bertx.config import Run, make_run, plain, prepare_options
 from bertx.errors import BadInput, unknown
 from bertx.evaluate import Suite
 from bertx.results import RunFolder, write_atomically
+from bertx.text import leakage
 from bertx.text.prepare import prepare
 from bertx.text.store import TokenStore
 
@@ -149,12 +149,27 @@ def claim(workdir: epath.Path, name: str, config: ConfigDict) -> None:
         write_atomically(file, json.dumps(mine, indent=1, sort_keys=True))
         return
     theirs = json.loads(file.read_text())
+    theirs.pop('runs', None)
     for key in sorted(_flat(mine).keys() | _flat(theirs).keys()):
         a, b = _flat(mine).get(key), _flat(theirs).get(key)
         if a != b:
             raise BadInput(
                 f'--workdir={workdir} holds another sweep: its {key} is {b!r}, this one has {a!r}; give a new one'
             )
+
+
+def record(workdir: epath.Path, planned: list[Planned]) -> None:
+    """The runs that the sweep now consists of, in their order, into sweep.json."""
+    file = workdir / 'sweep.json'
+    write_atomically(file, json.dumps(json.loads(file.read_text()) | {'runs': [p.id for p in planned]}, indent=1))
+
+
+def runs_of(workdir: epath.Path) -> list[RunFolder]:
+    """The folders of the sweep's runs, in its order."""
+    file = workdir / 'sweep.json'
+    if not file.exists():
+        raise BadInput(f'--workdir={workdir} holds no sweep.json; give the folder of a sweep')
+    return [RunFolder(workdir / 'runs' / name) for name in json.loads(file.read_text()).get('runs', [])]
 
 
 def _flat(tree: Any, prefix: str = '') -> dict[str, Any]:
@@ -165,26 +180,30 @@ def _flat(tree: Any, prefix: str = '') -> dict[str, Any]:
     }
 
 
-def run_all(planned: list[Planned], progress: Callable[..., Any]) -> list[str]:
-    """Runs what is not done; a failing run is recorded and does not stop the others. Returns the ids that failed.
+def describe(planned: list[Planned]) -> list[str]:
+    """Lines on the data of a sweep: rows, what truncation drops, leakage of the pair labels."""
+    kinds = {(p.store, p.run.rows): p for p in planned}
+    return [line for store, options in kinds for line in leakage.describe(store, options)]
 
-    progress(planned) is a context manager whose value is called at each step (see `train.fit`).
+
+def run_all(planned: list[Planned], progress: Callable[..., Any]) -> dict[str, str]:
+    """Runs what is not done; a failing run is recorded and does not stop the others. Returns id -> reason of those.
+
+    progress(title, steps, tokens a step) is a context manager whose value is called at each step (see `train.fit`).
     """
-    failed = []
+    failed = {}
     for p in planned:
         if p.folder.done:
             log.info('%s is done', p.id)
             continue
         try:
-            with progress(p) as advance:
+            with progress(p.id, p.run.train['steps'], p.run.train['batch'] * p.run.rows.length) as advance:
                 run_one(p, advance)
-        except BadInput:
-            raise
         except Exception as error:  # noqa: BLE001 - whatever a run dies of, the others go on
-            log.error('%s failed: %s', p.id, error)
-            log.debug('%s', traceback.format_exc())
-            p.folder.fail(_about(p), f'{type(error).__name__}: {error}')
-            failed.append(p.id)
+            reason = f'{type(error).__name__}: {error}'
+            log.error('%s failed: %s', p.id, reason, exc_info=not isinstance(error, train.NotFinite))
+            p.folder.fail(_about(p), reason)
+            failed[p.id] = reason
     return failed
 
 
@@ -192,8 +211,11 @@ def run_one(p: Planned, advance) -> None:
     """Trains, evaluates, and records one run."""
     p.folder.start(p.run.config)
     begun = time.perf_counter()
-    state = train.fit(p.run, p.store, p.suite, p.folder, parallel.data_mesh(p.run.train['devices']), advance)
-    measured = p.suite.final(p.run.encoder, state.params)
+    with p.folder.logging():
+        state = train.fit(p.run, p.store, p.suite, p.folder, parallel.data_mesh(p.run.train['devices']), advance)
+        measured = p.suite.final(p.run.encoder, state.params)
+        for m in measured:
+            log.info('%s %s %s, %s head: %.4f', m.split, m.task, m.metric, m.head, m.value)
     p.folder.finish(_about(p) | {'wall_s': round(time.perf_counter() - begun, 1)}, measured)
 
 

@@ -204,21 +204,32 @@ class Table:
 
     def __rich_console__(self, console, options):
         """As many columns side by side as the terminal is wide, the others below them; then the notes."""
-        lead = max([len(line.label + line.seeds) for line in self.lines], default=0) + 10
-        widths = [len(s.text) + 3 for line in self.lines for s in line.cells]
-        fit = max(1, (options.max_width - lead) // max(widths, default=1))
+        printed = [[s.text + (s.mark or ' ') for s in line.cells] for line in self.lines]
+        width = max(
+            [len(text) for texts in printed for text in texts] + [len(self.title(c)) + 1 for c in self.columns] + [1]
+        )
+        lead = (
+            max([len(line.label) for line in self.lines] + [3])
+            + max([len(line.seeds) for line in self.lines] + [5])
+            + 4
+        )
+        fit = max(1, (options.max_width - min(lead, options.max_width // 3)) // (width + 2))
         for start in range(0, max(1, len(self.columns)), fit):
             part = slice(start, start + fit)
             grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-            for name in ('arm', 'seeds', *(self.title(column) for column in self.columns[part])):
-                grid.add_column(Text(f'{name} '), justify='left' if name == 'arm' else 'right', no_wrap=True)
-            for line in self.lines:
-                style = '' if line.kind == 'score' else 'dim'
-                cells = [Text(s.text + (s.mark or ' '), style='bold' if s.bold else style) for s in line.cells[part]]
-                grid.add_row(Text(line.label, style=style), Text(line.seeds, style=style), *cells)
+            grid.add_column('arm', overflow='fold')
+            grid.add_column('seeds', justify='right', no_wrap=True)
+            for column in self.columns[part]:
+                # Aligned here: rich's right alignment would drop the blank that stands where others have a mark.
+                grid.add_column(Text(f'{self.title(column)} '.rjust(width)), no_wrap=True)
+            for line, texts in zip(self.lines, printed, strict=True):
+                plain = '' if line.kind == 'score' else 'dim'
+                styles = ['bold' if s.bold else plain for s in line.cells]
+                cells = [Text(text.rjust(width), style) for text, style in zip(texts, styles, strict=True)]
+                grid.add_row(Text(line.label, plain), Text(line.seeds, plain), *cells[part])
             yield grid
             yield ''
-        yield from (Text(note, style='dim') for note in self.notes)
+        yield from (Text(note, 'dim') for note in self.notes)
 
 
 def make(folders: Iterable[RunFolder], baseline: str | None = None, split: str = 'test') -> Table:
@@ -301,7 +312,7 @@ def _columns(found: list[Arm], split: str) -> list[Column]:
     values = [v for arm in found for result in arm.results.values() for v in result['values'] if v['metric'] == METRIC]
     mine = [v for v in values if v['split'] == split]
     if values and not mine:
-        raise unknown(f'the split with {METRIC}', split, {v['split'] for v in values})
+        raise unknown('split', split, {v['split'] for v in values})
     tasks = dict.fromkeys(sorted((v['task'] for v in mine), key=lambda task: task != 'mlm'))
     present = {(v['task'], v['head']) for v in mine}
     return [(task, head) for task in tasks for head in ('refit', 'own') if (task, head) in present]

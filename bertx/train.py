@@ -1,4 +1,4 @@
-"""One run: the loop around the step, its log lines, validation and checkpoints. Never waits for what it just started."""
+"""One run: the loop around the step, its log lines, validation and checkpoints. It does not wait for what it began."""
 
 import functools
 import logging
@@ -115,7 +115,8 @@ def fit(
     )  # fmt: skip
     source = BatchSource(rows, t['batch'], t['steps'], jax.process_index(), jax.process_count())
     stream = batches(source, at)
-    clock, pending, shown = Clock(), None, {}
+    clock, pending = Clock(), None
+    shown: dict[str, float] = {}
 
     def flush() -> None:
         """Write the line of the last window; its values are there by now, or are waited for."""

@@ -34,6 +34,10 @@ def use_huge_pages() -> None:
         os.execv(sys.executable, sys.orig_argv[:1] + sys.orig_argv[1:])
 
 
+def workdir() -> str:
+    return os.path.expanduser(WORKDIR.value or '')
+
+
 def run(main: Callable[[], int], required: tuple[str, ...] = ('config', 'workdir')) -> None:
     """Parses flags and calls main; what a person can mend ends in one line and exit code 2."""
     use_huge_pages()

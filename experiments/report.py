@@ -6,7 +6,6 @@ Writes results.csv, table.md, table.csv, table.tex and figures/*.png into the sw
 seconds. Another arm to compare with: --baseline=nsp.
 """
 
-import json
 from collections.abc import Sequence
 
 from absl import flags
@@ -14,7 +13,7 @@ from etils import epath
 from rich.console import Console
 
 from analysis import plots
-from bertx import results, tables
+from bertx import results, sweep, tables
 from bertx.errors import BadInput
 from bertx.results import RunFolder
 from experiments import cli
@@ -39,25 +38,12 @@ def write(workdir, folders: Sequence[RunFolder], baseline: str | None = None, sp
     return table
 
 
-def runs_of(workdir: epath.Path) -> list[RunFolder]:
-    """The sweep's run folders in the order in which they were started."""
-    if not (workdir / 'sweep.json').exists():
-        raise BadInput(f'--workdir={workdir} holds no sweep.json; give the folder of a sweep')
-    runs = workdir / 'runs'
-    found = [RunFolder(path) for path in runs.iterdir() if path.is_dir()] if runs.exists() else []
-    if not any(folder.done for folder in found):
-        raise BadInput(f'none of the {len(found)} runs in {runs} has finished')
-    return sorted(found, key=lambda folder: (_started(folder), folder.path.name))
-
-
-def _started(folder: RunFolder) -> str:
-    file = folder.path / 'provenance.json'
-    return json.loads(file.read_text())['time'] if file.exists() else 'never'  # sorts last
-
-
 def main() -> int:
-    workdir = epath.Path(cli.WORKDIR.value)
-    write(workdir, runs_of(workdir), flags.FLAGS.baseline, flags.FLAGS.split)
+    workdir = epath.Path(cli.workdir())
+    folders = sweep.runs_of(workdir)
+    if not any(folder.done for folder in folders):
+        raise BadInput(f'none of the {len(folders)} runs in {workdir} has finished')
+    write(workdir, folders, flags.FLAGS.baseline, flags.FLAGS.split)
     return cli.DONE
 
 

@@ -5,8 +5,8 @@
 A second call skips what is done and goes on with what was interrupted. Exit code 3: some runs failed.
 """
 
-import importlib.util
 import pathlib
+import runpy
 
 from absl import flags
 from etils import epath
@@ -14,32 +14,32 @@ from ml_collections import config_flags
 
 from bertx import sweep, train
 from bertx.errors import BadInput
-from experiments import cli
+from experiments import cli, report
 
 
 def points(path: str) -> sweep.Sweep:
     """What `sweep()` in the config file returns."""
-    spec = importlib.util.spec_from_file_location('sweep_config', path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    if not hasattr(module, 'sweep'):
-        raise BadInput(f'{path} has no sweep(); for a single run use python -m experiments.pretrain')
-    return module.sweep()
+    names = runpy.run_path(path)
+    if 'sweep' not in names:
+        raise BadInput(f'--config={path} has no sweep(); for a single run use python -m experiments.pretrain')
+    return names['sweep']()
 
 
 def main() -> int:
     path = config_flags.get_config_filename(flags.FLAGS['config'])
-    workdir = epath.Path(cli.WORKDIR.value)
+    workdir, config = epath.Path(cli.workdir()), cli.CONFIG.value
     grid = points(path)
-    sweep.claim(workdir, pathlib.Path(path).stem, cli.CONFIG.value)
-    planned = sweep.plan(cli.CONFIG.value, grid, workdir)
-
-    def progress(p: sweep.Planned):
-        return cli.bar(p.id, p.run.train['steps'], p.run.train['batch'] * p.run.rows.length)
-
-    failed = sweep.run_all(planned, progress)
-    cli.console.print(f'{len(planned)} runs, {train.compilations()} training steps compiled')
-    return 3 if failed else 0
+    sweep.claim(workdir, pathlib.Path(path).stem, config)
+    planned = sweep.plan(config, grid, workdir)
+    sweep.record(workdir, planned)
+    for line in sweep.describe(planned):
+        cli.console.print(line, highlight=False)
+    failed = sweep.run_all(planned, cli.bar)
+    cli.console.print(f'{len(planned)} runs, {train.compilations()} training steps compiled', highlight=False)
+    report.write(workdir, [p.folder for p in planned])
+    for name, reason in failed.items():
+        cli.console.print(f'failed: {name}: {reason}', style='red', highlight=False)
+    return cli.SOME_FAILED if failed else cli.DONE
 
 
 if __name__ == '__main__':

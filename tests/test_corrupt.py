@@ -25,8 +25,8 @@ def rows(n: int, real: int = 30, seed: int = 0) -> Example:
     segment = (at < real).astype(np.int32)
     zero = np.zeros((n, 1), np.int32)
     return Example(
-        tokens.astype(np.int32), segment, at.astype(np.int32), (at > 10).astype(np.int32) * segment, at.astype(np.int32),
-        zero, {'nsp': zero}, np.zeros(n, np.uint32), np.arange(n, dtype=np.uint32),
+        tokens.astype(np.int32), segment, at.astype(np.int32), (at > 10).astype(np.int32) * segment,
+        at.astype(np.int32), zero, {'nsp': zero}, np.zeros(n, np.uint32), np.arange(n, dtype=np.uint32),
     )  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def test_original_replaces_from_the_whole_vocabulary():
 
 
 def test_original_count_rounds_half_to_even_and_counts_specials():
-    # google-research/bert: max(1, int(round(len(tokens) * 0.15))), len with [CLS] and [SEP]; Python rounds half to even.
+    # google-research/bert: max(1, int(round(len(tokens) * 0.15))), with [CLS] and [SEP] in len.
     for real in (12, 17, 30, 36):
         _, weight = select(Tokens(0.15, 'bert'), rows(50, real), 8)
         assert (weight.sum(1) == max(1, round(np.float32(real) * np.float32(0.15)))).all()

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from bertx.attention import attend, segment_mask
-from bertx.encoder import REAL_STD, SIZES, Encoder, EncoderConfig, count
+from bertx.encoder import Encoder, count
+from bertx.encoder_config import REAL_STD, SIZES, EncoderConfig
 from bertx.heads import Pooler
 from bertx.types import DropoutRates, View
 
@@ -47,8 +48,8 @@ def test_equals_transformers_bert():
         add_pooling_layer=False,
     ).eval()  # fmt: skip
     e, layers = params['embeddings'], params['layers']
-    weights = {f'embeddings.{theirs}.weight': e[ours]['embedding'] for theirs, ours in (
-        ('word_embeddings', 'token'), ('position_embeddings', 'position'), ('token_type_embeddings', 'type'))}  # fmt: skip
+    tables = {'word_embeddings': 'token', 'position_embeddings': 'position', 'token_type_embeddings': 'type'}
+    weights = {f'embeddings.{theirs}.weight': e[ours]['embedding'] for theirs, ours in tables.items()}
     weights |= {'embeddings.LayerNorm.weight': e['norm']['scale'], 'embeddings.LayerNorm.bias': e['norm']['bias']}
     for i in range(3):
         one = jax.tree.map(lambda x: x[i], layers)  # noqa: B023

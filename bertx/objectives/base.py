@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import flax.linen as nn
 
-from bertx.encoder import EncoderConfig
+from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput, unknown
 from bertx.types import Array, Encoded, Example, Loss, Term, View, Vocabulary
 
@@ -29,7 +29,7 @@ class Objective:
 
     writes_tokens: ClassVar[bool] = False  # at most one objective of a run may
     attention: ClassVar[str] = 'bidirectional'
-    parts: ClassVar[dict[str, dict[str, type]]] = {}  # field -> name -> class, for fields that are built from a dict
+    parts: ClassVar[dict[str, dict[str, Any]]] = {}  # field -> name -> class, for fields that are built from a dict
 
     @property
     def needs(self) -> Needs:

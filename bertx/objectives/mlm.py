@@ -1,10 +1,11 @@
 """Masked language modelling (Devlin et al. 2019).
 
-clean      masks are drawn anew each epoch, never on a special token; the count is unbiased; random replacements are text
+clean      masks drawn anew each epoch, never on a special token; the count is unbiased; random replacements are text
 original   google-research/bert: static masks repeated every `dupe_factor` epochs, max(1, round(rate * length)) of them
            with [CLS] and [SEP] counted in the length, random replacements from the whole vocabulary
 """
 
+import dataclasses
 from typing import Any, ClassVar
 
 import jax
@@ -44,7 +45,9 @@ class MLM(Objective):
         original = self.variant == 'original'
         select = self.select or corrupt.Tokens(count='bert' if original else 'unbiased')
         replace_by = self.replace_by or corrupt.Split(random_from='vocabulary' if original else 'ordinary')
-        return self.replace(select=select, replace_by=replace_by, k=min(self.k or select.slots(length), length))
+        return dataclasses.replace(
+            self, select=select, replace_by=replace_by, k=min(self.k or select.slots(length), length)
+        )
 
     def build(self, config):
         return heads.TokenHead(config)
@@ -55,7 +58,7 @@ class MLM(Objective):
         label_K = example.tokens[at_K]
         new_K = jnp.where(weight_K > 0, self.replace_by(replace_key, label_K, vocab), label_K)
         targets = {'at': at_K, 'label': label_K, 'weight': weight_K}
-        return view.replace(tokens=view.tokens.at[at_K].set(new_K)), targets
+        return dataclasses.replace(view, tokens=view.tokens.at[at_K].set(new_K)), targets
 
     def weights(self, targets):
         return {'loss': targets['weight'].sum(-1)}

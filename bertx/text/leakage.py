@@ -8,8 +8,8 @@ import dataclasses
 
 import numpy as np
 from scipy import sparse
-from sklearn.linear_model import LogisticRegression
 from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
 
 from bertx.text.rows import RowOptions, Rows
 
@@ -30,8 +30,8 @@ class Leakage:
     def __str__(self) -> str:
         return (
             f'{self.label} labels of {self.rows:,} rows: {self.balance:.1%} are 1; mean length differs by '
-            f'{self.length_difference:+.2f} tokens, A minus B by {self.first_minus_second:+.2f}; on held-out documents a '
-            f'length-only classifier gets {self.length_only:.3f}, a bag of words {self.bag_of_words:.3f}, '
+            f'{self.length_difference:+.2f} tokens, A minus B by {self.first_minus_second:+.2f}; on held-out documents '
+            f'a length-only classifier gets {self.length_only:.3f}, a bag of words {self.bag_of_words:.3f}, '
             f'the majority {self.majority:.3f}'
         )
 
@@ -80,3 +80,16 @@ def report(store, options: RowOptions, label: str, seed: int = 0, most: int = 50
         length_only=accuracy(_lengths, HistGradientBoostingClassifier(max_iter=50, random_state=0)),
         bag_of_words=accuracy(_words, LogisticRegression(C=0.1, max_iter=200)),
     )
+
+
+def describe(store, options: RowOptions, seed: int = 0) -> list[str]:
+    """Lines for a person, before training: what the rows hold and drop, and what gives their labels away."""
+    counts = Rows(store, 'train', options, seed).plan(0).counts
+    text = counts['tokens'] + counts['truncated_tokens'] + counts.get('lone_tokens', 0)
+    share = lambda tokens: f'{tokens:,} ({tokens / text:.1%})'
+    name = '+'.join(options.labels) or 'ordered'
+    line = (
+        f'{name} rows: {counts["rows"]:,} an epoch, {counts["tokens"]:,} tokens of text; truncation drops '
+        f'{share(counts["truncated_tokens"])}, lone last sentences {share(counts.get("lone_tokens", 0))}'
+    )
+    return [line] + [str(report(store, options, label, seed)) for label in options.labels]

@@ -1,4 +1,4 @@
-"""Batches from the host to the loop, through grain: built ahead in threads, in an order that nothing but config sets."""
+"""Batches from the host to the loop, through grain: built ahead in threads, in an order that only the config sets."""
 
 from collections.abc import Iterator
 

@@ -29,8 +29,8 @@ class Pieces:
         return Pieces(self.start[rows], self.length[rows], self.document[rows])
 
     def where(self, condition, other: 'Pieces') -> 'Pieces':
-        pick = lambda mine, theirs: np.where(condition, mine, theirs)
-        return Pieces(*map(pick, dataclasses.astuple(self), dataclasses.astuple(other)))
+        pick = lambda name: np.where(condition, getattr(self, name), getattr(other, name))
+        return Pieces(pick('start'), pick('length'), pick('document'))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Plan:
 def truncate(rng: np.random.Generator, a: Pieces, b: Pieces, most: int, one_end: bool) -> tuple[Pieces, Pieces]:
     """Trim the longer (ties: the second) until both fit in `most` tokens.
 
-    Which end: with `one_end` all that a piece loses is lost at its front or at its back, by a coin; else there is a coin
-    for each token, as in google-research/bert, which mostly cuts both ends. The coin matters: if always the outer ends
+    With `one_end` a piece loses all at its front or all at its back, by a coin; else there is a coin for each token, as
+    in google-research/bert, which mostly cuts both ends. The coin matters: if always the outer ends
     were cut, a first piece that ends in a full stop would tell that the pair is in order.
     """
     excess = np.maximum(a.length + b.length - most, 0)

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import jax
 import numpy as np
 
 from bertx.errors import BadInput, unknown
@@ -116,18 +117,14 @@ class Rows:
 
 
 def _concatenate(examples: list[Example]) -> Example:
-    import jax
-
     return jax.tree.map(lambda *x: np.concatenate(x), *examples)
 
 
 def padded(example: Example, rows: int) -> Example:
     """Filled up to `rows` with empty rows: all padding, no labels, so weight zero in every Term."""
-    import jax
-
     missing = rows - len(example.index)
     filled = jax.tree.map(lambda x: np.concatenate([x, np.zeros((missing, *x.shape[1:]), x.dtype)]), example)
     labels = {
         name: np.concatenate([y, np.full((missing, y.shape[1]), -1, y.dtype)]) for name, y in example.labels.items()
     }
-    return filled.replace(labels=labels)
+    return dataclasses.replace(filled, labels=labels)

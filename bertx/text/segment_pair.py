@@ -80,7 +80,7 @@ def exchange(rng: np.random.Generator, b: Pieces, negatives) -> np.ndarray:
     clash = np.flatnonzero(b.document[giver] == b.document[negatives])
     if len(clash) and len(np.unique(b.document)) < 2:
         raise BadInput(
-            'nsp takes negatives from another document, and only one document of the split has pairs; give more documents'
+            'nsp takes negatives from another document, and only one of the split has pairs; give more documents'
         )
     while len(clash):
         giver[clash] = rng.integers(0, len(b.start), len(clash))
@@ -89,7 +89,7 @@ def exchange(rng: np.random.Generator, b: Pieces, negatives) -> np.ndarray:
 
 
 def plan(split, labels: tuple[str, ...], length: int, short_probability: float, seed: int, epoch: int, rows: int = 0):
-    """The epoch's Plan, in shuffled order. rows: how many; 0 for as many as there are, cut to a multiple of the kinds."""
+    """The epoch's Plan, shuffled. rows: how many; 0 for all, cut to a multiple of the kinds."""
     if length < SPECIALS + 2:
         raise BadInput(f'config.rows.length is {length}; two segments and {SPECIALS} special tokens want 5 at least')
     starts, most = split.sentence_starts, length - SPECIALS

@@ -1,0 +1,25 @@
+"""One pretraining run.
+
+    python -m experiments.pretrain --config=configs/base.py:tiny --workdir=runs/base --config.train.steps=200
+
+The same command goes on from the last checkpoint.
+"""
+
+from etils import epath
+
+from bertx import sweep
+from experiments import cli
+
+
+def main() -> int:
+    workdir = epath.Path(cli.workdir())
+    planned = sweep.plan(cli.CONFIG.value, [{'arm': 'run'}], workdir)
+    for line in sweep.describe(planned):
+        cli.console.print(line, highlight=False)
+    failed = sweep.run_all(planned, cli.bar)
+    cli.console.print(f'{planned[0].folder.path}: {"".join(failed.values()) or "done"}', highlight=False)
+    return cli.SOME_FAILED if failed else cli.DONE
+
+
+if __name__ == '__main__':
+    cli.run(main)

@@ -38,6 +38,9 @@ def options_for(needs: list[Needs], **settings) -> RowOptions:
                 f'the objective with label {need.label!r} needs config.rows.format = {" or ".join(need.formats)}, '
                 f'not {options.format}'
             )
+    least = segment_pair.SPECIALS + 2
+    if options.length < least:
+        raise BadInput(f'config.rows.length is {options.length}; two segments and their special tokens want {least}')
     labels = tuple(sorted({need.label for need in needs if need.label}))
     original = any(need.original for need in needs)
     if original and len(labels) > 1:

@@ -90,8 +90,6 @@ def exchange(rng: np.random.Generator, b: Pieces, negatives) -> np.ndarray:
 
 def plan(split, labels: tuple[str, ...], length: int, short_probability: float, seed: int, epoch: int, rows: int = 0):
     """The epoch's Plan, shuffled. rows: how many; 0 for all, cut to a multiple of the kinds."""
-    if length < SPECIALS + 2:
-        raise BadInput(f'config.rows.length is {length}; two segments and {SPECIALS} special tokens want 5 at least')
     starts, most = split.sentence_starts, length - SPECIALS
     (document, first, middle, last), lone, lone_tokens = chunks(
         stream(seed, epoch, 'chunks'), starts, split.document_starts, most, short_probability

@@ -1,0 +1,213 @@
+"""Runs and sweeps on a small store: exact resume, one compilation for a graph, failures that stay alone."""
+
+import contextlib
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+from etils import epath
+
+from bertx import checkpoint, parallel, sweep, train
+from bertx.errors import BadInput
+from bertx.sweep import arm, chain, overlay, prod, seeds, zip_
+from configs import base
+
+ARMS = chain(
+    arm('none', objectives={'mlm': {}}),
+    arm('nsp', objectives={'mlm': {}, 'nsp': {}}),
+    arm('sop', objectives={'mlm': {}, 'sop': {}}),
+)
+
+
+def small(store):
+    config = base.get_config('tiny')
+    config.data.store = str(store.path)
+    config.rows.length = 32
+    config.encoder.update(layers=1, width=16, heads=2, max_positions=32)
+    config.train.update(batch=8, steps=12, log_every=3, validate_every=6, checkpoint_every=4, devices=1)
+    config.evaluation.update(batch=16, validation_rows=16, test_rows=24)
+    config.evaluation.refit.update(rows=32, steps=5, batch=8)
+    return config
+
+
+@contextlib.contextmanager
+def silent(*_):
+    yield lambda *_: None
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+def killer(at: int):
+    @contextlib.contextmanager
+    def progress(*_):
+        def advance(step, _):
+            if step == at:
+                raise Killed
+
+        yield advance
+
+    return progress
+
+
+def run(config, points, workdir, progress=silent):
+    planned = sweep.plan(config, points, epath.Path(workdir))
+    return planned, sweep.run_all(planned, progress)
+
+
+@pytest.mark.parametrize('dropout', [0.0, 0.2])
+def test_a_killed_run_goes_on_bit_for_bit(store, tmp_path, dropout):
+    config = small(store)
+    config.train.update(dropout=dropout, attention_dropout=dropout)
+    points = arm('nsp', objectives={'mlm': {}, 'nsp': {}})
+    ([whole], _) = run(config, points, tmp_path / 'whole')
+    for at in (6, 11):  # between two checkpoints, and once more
+        with pytest.raises(Killed):
+            run(config, points, tmp_path / 'killed', killer(at))
+    ([killed], _) = run(config, points, tmp_path / 'killed')
+    texts = [(p.folder.path / 'metrics.jsonl').read_text() for p in (whole, killed)]
+    assert texts[0] == texts[1]
+    assert [json.loads(line)['step'] for line in texts[0].splitlines()] == [3, 6, 6, 9, 12, 12]
+    a, b = (values(p) for p in (whole, killed))
+    assert a == b
+    mesh = parallel.data_mesh(1)
+    states = []
+    for p in (whole, killed):
+        rows = train.Rows(p.store, 'train', p.run.rows, p.run.seed)
+        like = train.start(p.run, rows, train.vocabulary(p.store), mesh)
+        states.append(checkpoint.Checkpoints(p.folder.checkpoints).restore(like))
+    jax.tree.map(np.testing.assert_array_equal, *states)
+    assert int(states[0].step) == 12
+
+
+def values(planned):
+    return {(v['task'], v['head'], v['metric']): v['value'] for v in planned.folder.result['values']}
+
+
+def test_a_sweep_compiles_each_graph_once_and_skips_what_is_done(store, tmp_path):
+    config, before = small(store), train.compilations()
+    rates = [{'optimizer.learning_rate': rate, 'optimizer.warmup': 3.0} for rate in (1e-3, 2e-3)]
+    config.train.update(batch=16)  # another shape than the other tests'
+    planned, failed = run(config, prod(ARMS, rates, seeds(2)), tmp_path)
+    assert not failed
+    assert len(planned) == 12
+    assert train.compilations() - before == 3
+    results = {p.id: p.folder.path.joinpath('result.json').stat() for p in planned}
+
+    def never(*_):
+        raise AssertionError('a finished run was started again')
+
+    again, _ = run(config, prod(ARMS, rates, seeds(2)), tmp_path, never)
+    assert {p.id: p.folder.path.joinpath('result.json').stat() for p in again} == results
+    found = values(planned[0])
+    assert {key[:2] for key in found} == {('mlm', 'own'), ('mlm', 'unigram'), ('nsp', 'refit'), ('sop', 'refit')}
+    assert ('nsp', 'own', 'accuracy') in values(planned[4])
+    by_arm = [p for p in planned if p.run.seed == 0 and p.run.config['optimizer']['learning_rate'] == 1e-3]
+    unigram = {values(p)[('mlm', 'unigram', 'accuracy')] for p in by_arm}
+    assert len(unigram) == 1
+
+
+def test_arms_of_one_seed_read_the_same_chunks(store, tmp_path):
+    planned = sweep.plan(small(store), prod(ARMS, seeds(2)), epath.Path(tmp_path))
+    order = {}
+    for p in planned:
+        index = train.Rows(p.store, 'train', p.run.rows, p.run.seed).plan(0).index
+        order.setdefault(p.run.seed, []).append(index)
+    for same in order.values():
+        n = min(map(len, same))
+        for other in same[1:]:
+            np.testing.assert_array_equal(same[0][:n], other[:n])
+    assert (order[0][0][:20] != order[1][0][:20]).any()
+
+
+def test_a_failing_run_is_named_and_stops_nobody(store, tmp_path):
+    config = small(store)
+    points = [{'arm': 'wild', 'encoder.std': 1e20}, {'arm': 'tame'}]
+    planned, failed = run(config, points, tmp_path)
+    wild, tame = planned
+    assert list(failed) == [wild.id]
+    assert 'learning_rate' in failed[wild.id]
+    assert wild.folder.result['status'] == 'failed'
+    assert tame.folder.done
+    again, failed = run(config, points, tmp_path)  # a failed run is tried again, a finished one is not
+    assert list(failed) == [wild.id]
+
+
+def test_algebra():
+    a, b = [{'x': 1}, {'x': 2}], [{'y': 3}, {'y': 4}]
+    assert prod(a, b) == [{'x': 1, 'y': 3}, {'x': 1, 'y': 4}, {'x': 2, 'y': 3}, {'x': 2, 'y': 4}]
+    assert zip_(a, b) == [{'x': 1, 'y': 3}, {'x': 2, 'y': 4}]
+    assert chain(a, b) == a + b
+    assert seeds(2) == [{'seed': 0}, {'seed': 1}]
+    with pytest.raises(BadInput, match='sets x twice'):
+        prod(a, a)
+
+
+@pytest.mark.parametrize(
+    ('point', 'message'),
+    [
+        ({'optimizer.learning_rat': 1.0}, "did you mean 'optimizer.learning_rate'"),
+        ({'optimiser.learning_rate': 1.0}, "did you mean 'optimizer.learning_rate'"),
+        ({'seeed': 1}, "did you mean 'seed'"),
+        ({'train.batch': 'many'}, 'config.train.batch'),
+    ],
+)
+def test_overlays_are_strict(point, message):
+    with pytest.raises(BadInput, match=message):
+        overlay(base.get_config(), point)
+
+
+def test_the_hash_follows_the_numbers_and_nothing_else(store, tmp_path):
+    def hash_of(point):
+        [p] = sweep.plan(small(store), [point], epath.Path(tmp_path))
+        return p.run.hash
+
+    plain = hash_of({})
+    for same in ({'encoder.unroll': 1}, {'train.log_every': 5}, {'train.checkpoint_every': 7}):
+        assert hash_of(same) == plain, same
+    for other in ({'seed': 1}, {'optimizer.b2': 0.98}, {'rows.length': 24}, {'objectives': {'nsp': {}}}):
+        assert hash_of(other) != plain, other
+    [p] = sweep.plan(small(store), [{}], epath.Path(tmp_path))
+    assert dataclasses.replace(p.run, fingerprint='other').hash != plain
+
+
+def test_a_workdir_of_another_sweep_is_refused(tmp_path):
+    config = base.get_config()
+    sweep.claim(epath.Path(tmp_path), 'mine', config)
+    sweep.claim(epath.Path(tmp_path), 'mine', config)
+    config.train.steps += 1
+    with pytest.raises(BadInput, match=r'config.train.steps is 1000, this one has 1001'):
+        sweep.claim(epath.Path(tmp_path), 'mine', config)
+
+
+@pytest.mark.parametrize(
+    ('point', 'message'),
+    [
+        ({'train.batch': 0}, 'config.train.batch is 0'),
+        ({'rows.length': 4}, 'config.rows.length is 4'),
+        ({'rows.length': 64}, 'exceeds config.encoder.max_positions 32'),
+        ({'rows.format': 'sentence'}, 'config.rows.format'),
+        ({'encoder.size': 'huge'}, "config.encoder.size 'huge'"),
+        ({'encoder.heads': 3}, 'no multiple of heads 3'),
+        ({'encoder.attention': 'flash'}, 'config.encoder.attention'),
+        ({'optimizer.schedule': 'cosine'}, 'config.optimizer.schedule'),
+        ({'optimizer.warmup': 13.0}, 'config.optimizer.warmup'),
+        ({'optimizer.b2': 1.0}, 'config.optimizer.b2'),
+        ({'train.dropout': 1.0}, 'config.train.dropout'),
+        ({'train.micro_batches': 3}, 'multiple of 3'),
+        ({'train.devices': 99}, 'config.train.devices is 99'),
+        ({'evaluation.tasks': ('mlm', 'nspp')}, "did you mean 'nsp'"),
+        ({'evaluation.test_rows': 0}, 'config.evaluation.test_rows'),
+        ({'objectives': {'nsp': {}, 'mlm': {'variant': 'original'}}}, 'mixes'),
+    ],
+)
+def test_bad_config_is_one_line_that_names_the_key(store, tmp_path, point, message):
+    config = small(store)
+    if 'train.devices' in point:
+        config.train.devices, point = point['train.devices'], {}
+    with pytest.raises(BadInput, match=message) as error:
+        sweep.plan(config, [point], epath.Path(tmp_path))
+    assert '\n' not in str(error.value)

@@ -14,8 +14,9 @@ from matplotlib.ticker import EngFormatter
 from scipy import stats
 
 from bertx import tables
+from bertx.arms import Arm, Column, arms
 from bertx.results import RunFolder
-from bertx.tables import Arm, Column, Table
+from bertx.tables import Table
 
 # Okabe & Ito's palette, told apart by colour-blind readers too; grey for their yellow, which is weak on white.
 COLORS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000', '#999999')
@@ -33,7 +34,7 @@ def learning_curves(folders: Iterable[RunFolder], path) -> Figure:
 
     Failed runs are drawn as far as they came, dotted, and are not in the mean. Writes a PNG.
     """
-    found = tables.arms(folders)
+    found = arms(folders)
     lines = {id(run): run.metrics() for arm in found for run in (*arm.runs.values(), *arm.failed)}
     panels = _panels([line for run in lines.values() for line in run])
     columns = 2 if len(panels) in (2, 4) else min(3, max(1, len(panels)))

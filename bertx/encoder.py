@@ -18,14 +18,15 @@ class SelfAttention(nn.Module):
     def __call__(self, x_BLD, mask, rates: DropoutRates | None):
         c = self.config
         shape = (c.heads, c.width // c.heads)
-        project = partial(nn.DenseGeneral, shape, kernel_init=c.initializer, dtype=c.compute_dtype)
-        q, k, v = (project(name=name)(x_BLD) for name in ('query', 'key', 'value'))
+        project = partial(nn.DenseGeneral, shape, dtype=c.compute_dtype)
+        q, k = (project(kernel_init=c.initializer, name=name)(x_BLD) for name in ('query', 'key'))
+        v = project(kernel_init=c.value_initializer, name='value')(x_BLD)
         rate = rates and rates.attention
         drop = None if rate is None else partial(Dropout(), rate=rate)
         y_BLHC = attend(q, k, v, mask, c.attention, drop)
-        return nn.DenseGeneral(c.width, axis=(-2, -1), kernel_init=c.initializer, dtype=c.compute_dtype, name='output')(
-            y_BLHC
-        )
+        return nn.DenseGeneral(
+            c.width, axis=(-2, -1), kernel_init=c.value_initializer, dtype=c.compute_dtype, name='output'
+        )(y_BLHC)
 
 
 class Block(nn.Module):

@@ -141,15 +141,13 @@ def plan(config: ConfigDict, points: Sweep, workdir: epath.Path) -> list[Planned
     return list(planned.values())
 
 
-def claim(workdir: epath.Path, name: str, config: ConfigDict) -> None:
-    """The workdir is this sweep's from now on; that of another sweep is refused, naming the first key that differs."""
+def check_workdir(workdir: epath.Path, name: str, config: ConfigDict) -> None:
+    """Refuses the workdir of another sweep, naming the first key that differs. It is `record` that takes it."""
     file, mine = workdir / 'sweep.json', {'sweep': name, 'config': plain(config)}
     if not file.exists():
-        workdir.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, json.dumps(mine, indent=1, sort_keys=True))
         return
     theirs = json.loads(file.read_text())
-    theirs.pop('runs', None)
+    theirs.pop('runs')
     for key in sorted(_flat(mine).keys() | _flat(theirs).keys()):
         a, b = _flat(mine).get(key), _flat(theirs).get(key)
         if a != b:
@@ -158,10 +156,11 @@ def claim(workdir: epath.Path, name: str, config: ConfigDict) -> None:
             )
 
 
-def record(workdir: epath.Path, planned: list[Planned]) -> None:
-    """The runs that the sweep now consists of, in their order, into sweep.json."""
-    file = workdir / 'sweep.json'
-    write_atomically(file, json.dumps(json.loads(file.read_text()) | {'runs': [p.id for p in planned]}, indent=1))
+def record(workdir: epath.Path, name: str, config: ConfigDict, planned: list[Planned]) -> None:
+    """sweep.json: what the workdir is for, and the runs that the sweep consists of, in their order."""
+    workdir.mkdir(parents=True, exist_ok=True)
+    content = {'sweep': name, 'config': plain(config), 'runs': [p.id for p in planned]}
+    write_atomically(workdir / 'sweep.json', json.dumps(content, indent=1))
 
 
 def runs_of(workdir: epath.Path) -> list[RunFolder]:
@@ -169,7 +168,7 @@ def runs_of(workdir: epath.Path) -> list[RunFolder]:
     file = workdir / 'sweep.json'
     if not file.exists():
         raise BadInput(f'--workdir={workdir} holds no sweep.json; give the folder of a sweep')
-    return [RunFolder(workdir / 'runs' / name) for name in json.loads(file.read_text()).get('runs', [])]
+    return [RunFolder(workdir / 'runs' / name) for name in json.loads(file.read_text())['runs']]
 
 
 def _flat(tree: Any, prefix: str = '') -> dict[str, Any]:

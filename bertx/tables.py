@@ -9,10 +9,9 @@ import dataclasses
 import functools
 import io
 import itertools
-import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -20,58 +19,19 @@ from rich import box
 from rich.table import Table as Grid
 from rich.text import Text
 
-from bertx import stats
-from bertx.config import EXECUTION
+from bertx import stats, table_notes
+from bertx.arms import Arm, Column, arms, columns_of
 from bertx.errors import BadInput, unknown
 from bertx.objectives import base
 from bertx.objectives.pair import PairObjective
 from bertx.results import RunFolder
 from bertx.stats import Estimate
+from bertx.table_notes import ABSENT, ALPHA, FAILED, MARK
 
-METRIC = 'accuracy'
-ALPHA, POWER = 0.05, 0.8
-FEW_SEEDS = 5  # MultiBERTs (arXiv:2106.16163) advises at least 5 pretraining seeds for a claim about an objective
-MARK, FAILED, ABSENT = '†', '✗', '–'
 COLUMNS = (
     'arm', 'task', 'head', 'mean', 'low', 'high', 'n_seeds', 'n_examples', 'difference', 'diff_low', 'diff_high', 'p',
     'p_holm', 'mark', 'method',
 )  # fmt: skip
-
-Column = tuple[str, str]  # task, and head: 'refit' or 'own'
-
-
-@dataclasses.dataclass(eq=False)
-class Arm:
-    """What is compared: runs that differ in nothing but the seed."""
-
-    name: str
-    runs: dict[int, RunFolder] = dataclasses.field(default_factory=dict)  # the finished ones, by seed
-    failed: list[RunFolder] = dataclasses.field(default_factory=list)
-
-    @functools.cached_property
-    def results(self) -> dict[int, dict[str, Any]]:
-        return {seed: folder.result or {} for seed, folder in self.runs.items()}
-
-    @functools.cached_property
-    def config(self) -> dict[str, Any]:
-        return next((_read(folder, 'config.json') for folder in self.runs.values()), {})
-
-    def seeds(self, column: Column, split: str) -> list[int]:
-        """Those with this measurement."""
-        wanted = [*column, split, METRIC]
-        keys = ('task', 'head', 'split', 'metric')
-        return [s for s, result in self.results.items() if wanted in ([v[k] for k in keys] for v in result['values'])]
-
-    def predictions(self, seeds: Sequence[int], column: Column, split: str) -> tuple[np.ndarray, np.ndarray]:
-        """Sums [R, N] of these runs, and the weights [N] that they share."""
-        try:
-            read = [self.runs[seed].predictions(*column, split, METRIC) for seed in seeds]
-        except FileNotFoundError as error:
-            raise BadInput(f'{error.filename} is missing, though its run counts as finished') from None
-        weight_N = read[0][1]
-        if any(not np.array_equal(weight, weight_N) for _, weight in read):
-            raise BadInput(f'the runs of arm {self.name!r} were evaluated on different rows of {column[0]}')
-        return np.stack([sum_N for sum_N, _ in read]), weight_N
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,15 +165,10 @@ class Table:
     def __rich_console__(self, console, options):
         """As many columns side by side as the terminal is wide, the others below them; then the notes."""
         printed = [[s.text + (s.mark or ' ') for s in line.cells] for line in self.lines]
-        width = max(
-            [len(text) for texts in printed for text in texts] + [len(self.title(c)) + 1 for c in self.columns] + [1]
-        )
-        lead = (
-            max([len(line.label) for line in self.lines] + [3])
-            + max([len(line.seeds) for line in self.lines] + [5])
-            + 4
-        )
-        fit = max(1, (options.max_width - min(lead, options.max_width // 3)) // (width + 2))
+        texts = [text for cells in printed for text in cells] + [f'{self.title(column)} ' for column in self.columns]
+        width = max(map(len, texts), default=1)
+        lead = max([3, *(len(line.label) for line in self.lines)]) + max([5, *(len(line.seeds) for line in self.lines)])
+        fit = max(1, (options.max_width - min(lead + 4, options.max_width // 3)) // (width + 2))
         for start in range(0, max(1, len(self.columns)), fit):
             part = slice(start, start + fit)
             grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
@@ -243,7 +198,7 @@ def make(folders: Iterable[RunFolder], baseline: str | None = None, split: str =
     if baseline is not None and baseline not in names:
         raise unknown('the baseline arm', baseline, names)
     baseline = baseline or next(iter(names), '')
-    columns = _columns(found, split)
+    columns = columns_of(found, split)
     compare = functools.cache(functools.partial(_compare, split))
     cells: dict[tuple[str, Column], Cell] = {}
     for column in columns:
@@ -262,29 +217,7 @@ def make(folders: Iterable[RunFolder], baseline: str | None = None, split: str =
     corrected = stats.holm([cell.p for cell in cells.values()])
     cells = {key: dataclasses.replace(c, p_holm=float(p)) for (key, c), p in zip(cells.items(), corrected, strict=True)}
     table = Table(found, columns, cells, _references(found, columns, split), baseline, split)
-    return dataclasses.replace(table, notes=(*_about_cells(table), *_about_runs(table, folders)))
-
-
-def arms(folders: Iterable[RunFolder]) -> list[Arm]:
-    """Finished and failed runs by arm, in order of first appearance.
-
-    Runs of one arm whose configs differ in more than the seed become arms of their own, named by what differs.
-    Raises BadInput on two finished runs with the same seed.
-    """
-    grouped: dict[str, list[RunFolder]] = {}
-    for folder in folders:
-        if (result := folder.result) is not None:
-            grouped.setdefault(result['arm'], []).append(folder)
-    found: dict[str, Arm] = {}
-    for arm, members in grouped.items():
-        for name, folder in zip(_names(arm, members), members, strict=True):
-            mine, result = found.setdefault(name, Arm(name)), folder.result or {}
-            if result['status'] != 'done':
-                mine.failed.append(folder)
-            elif (other := mine.runs.setdefault(result['seed'], folder)) is not folder:
-                both = f'{other.path} and {folder.path}'
-                raise BadInput(f'arm {name!r} has two runs with seed {result["seed"]}: {both}; move one away')
-    return list(found.values())
+    return dataclasses.replace(table, notes=(*table_notes.about_cells(table), *table_notes.about_runs(table, folders)))
 
 
 def chance(task: str) -> float | None:
@@ -294,28 +227,6 @@ def chance(task: str) -> float | None:
     except (BadInput, ImportError):
         return None
     return 1 / objective.classes if issubclass(objective, PairObjective) else None
-
-
-def _names(arm: str, folders: list[RunFolder]) -> list[str]:
-    """The arm's name for each run, with the settings in which its runs differ."""
-    settings = [_flat(_read(folder, 'config.json')) for folder in folders]
-    keys = sorted(set().union(*settings) - {'seed', *EXECUTION})
-    keys = [key for key in keys if len({json.dumps(s.get(key)) for s in settings if s}) > 1]
-    short = [key.rsplit('.', 1)[-1] for key in keys]
-    labels = dict(zip(keys, short if len(set(short)) == len(short) else keys, strict=True))
-    said = lambda key, value: labels[key] if value == {} else f'{labels[key]}={value}'
-    return [' '.join([arm, *(said(key, s[key]) for key in keys if key in s)]) for s in settings]
-
-
-def _columns(found: list[Arm], split: str) -> list[Column]:
-    """Tasks in order of appearance but MLM first; of each, what all arms have before what only some have."""
-    values = [v for arm in found for result in arm.results.values() for v in result['values'] if v['metric'] == METRIC]
-    mine = [v for v in values if v['split'] == split]
-    if values and not mine:
-        raise unknown('split', split, {v['split'] for v in values})
-    tasks = dict.fromkeys(sorted((v['task'] for v in mine), key=lambda task: task != 'mlm'))
-    present = {(v['task'], v['head']) for v in mine}
-    return [(task, head) for task in tasks for head in ('refit', 'own') if (task, head) in present]
 
 
 def _compare(split: str, arm: Arm, other: Arm, column: Column) -> Estimate | None:
@@ -345,97 +256,6 @@ def _references(found: list[Arm], columns: list[Column], split: str) -> dict[Col
         elif (value := chance(column[0])) is not None:
             figures[column] = 'chance', Estimate(value, math.nan, math.nan, 0, 0, 'exact', 0.0, math.nan, math.nan)
     return figures
-
-
-def _about_cells(table: Table) -> list[str]:
-    """What the figures, the marks and the columns are."""
-    if not table.cells:
-        return ['no run has finished']
-    scores = [cell.score for cell in table.cells.values()]
-    runs = {score.runs for score in scores}
-    seeds = str(max(runs)) if len(runs) == 1 else f'{min(runs)} to {max(runs)}'
-    sizes = {task: cell.score.examples for (_, (task, _)), cell in table.cells.items()}
-    examples = ', '.join(f'{task} {n:,}' for task, n in sizes.items())
-    methods = ' or '.join(dict.fromkeys(score.method for score in scores))
-    notes = [
-        f'{METRIC} on the {table.split} split, with 95 % intervals over seeds and examples together ({methods}); '
-        f'seeds: {seeds}; examples: {examples}'
-    ]
-    if 1 in runs:
-        notes.append('one run: an interval over examples only; it says nothing of other seeds, so it gets no mark')
-    if min(runs) < FEW_SEEDS:
-        notes.append(f'exploratory: fewer than {FEW_SEEDS} seeds')
-    compared = {key: cell.difference for key, cell in table.cells.items() if cell.difference}
-    tested = [key for key in compared if not math.isnan(table.cells[key].p)]
-    if compared:
-        notes.append(
-            f'Δ {table.baseline}: difference to {table.baseline} on the same examples, runs paired by seed (unpaired '
-            f'where no seed is shared); {MARK}: p < {ALPHA} after Holm over {len(tested)} comparisons'
-        )
-    notes.append(f'bold: the best of its column, and what is not significantly worse (p ≥ {ALPHA}, uncorrected)')
-    least: dict[str, float] = {}
-    for key in tested:
-        if (found := stats.detectable(compared[key], POWER, ALPHA)) > 0:  # 0: no spread at all, hence unknown
-            title = table.title(key[1])
-            least[title] = max(least.get(title, 0.0), found)
-    if least:
-        notes.append(
-            f'true differences found with {100 * POWER:.0f} % power (p < {ALPHA}, uncorrected) from: '
-            + ', '.join(f'{title} {value:.3f}' for title, value in least.items())
-        )
-    if any(head == 'refit' for _, head in table.columns):
-        notes.append(
-            'refit: a fresh head on the frozen encoder, fitted alike for every arm: compare arms here; '
-            f'own: the head that the arm itself trained, {ABSENT} where it has none'
-        )
-    kinds = {kind for kind, _ in table.references.values()}
-    meaning = {'unigram': 'the most frequent training token everywhere', 'chance': 'a coin'}
-    if kinds:
-        notes.append('; '.join(f'{kind}: {text}' for kind, text in meaning.items() if kind in kinds))
-    return notes
-
-
-def _about_runs(table: Table, folders: list[RunFolder]) -> list[str]:
-    """What was trained, from which code, and what is missing."""
-    finished = {name for name, _ in table.cells}
-    against = {column for name, column in table.cells if name == table.baseline}
-    apart = dict.fromkeys(
-        name
-        for (name, column), cell in table.cells.items()
-        if name != table.baseline and column in against and not cell.difference
-    )
-    notes = []
-    if apart:
-        notes.append(f'evaluated on other rows than {table.baseline}, so not compared: {", ".join(apart)}')
-    if finished and table.baseline not in finished:
-        notes.append(f'no run of the baseline {table.baseline} has finished: nothing is compared')
-    notes += _agreed('steps a run', table, lambda arm: {f'{result["step"]:,}' for result in arm.results.values()})
-    notes += _agreed('tokens a run', table, lambda arm: {f'{result["tokens"]:,}' for result in arm.results.values()})
-    notes += _agreed('learning rate', table, lambda arm: {str(arm.config.get('optimizer', {}).get('learning_rate'))})
-    records = [_read(folder, 'provenance.json') for arm in table.arms for folder in arm.runs.values()]
-    commits = dict.fromkeys(
-        f'{record["git_commit"]:.10}' + ' with uncommitted changes' * bool(record.get('git_diff'))
-        for record in records
-        if record.get('git_commit')
-    )
-    if commits:
-        made = 'made of runs from different commits' if len(commits) > 1 else 'commit'
-        notes.append(f'{made}: {", ".join(commits)}')
-    for folder in (folder for arm in table.arms for folder in arm.failed):
-        reason = ' '.join(str((folder.result or {}).get('reason')).split())
-        notes.append(f'{FAILED} {folder.path.name} failed: {reason[:200]}')
-    unfinished = [folder.path.name for folder in folders if folder.result is None]
-    if unfinished:
-        notes.append(f'{len(unfinished)} not finished: {", ".join(unfinished)}')
-    return notes
-
-
-def _agreed(what: str, table: Table, values) -> list[str]:
-    """One value where all arms agree, else each arm's."""
-    found = {arm.name: ' or '.join(sorted(values(arm))) for arm in table.arms if arm.runs}
-    if len(set(found.values())) > 1:
-        return [f'{what}: ' + ', '.join(f'{name} {value}' for name, value in found.items())]
-    return [f'{what}: {value}' for value in set(found.values())]
 
 
 def _record(arm: str, column: Column, cell: Cell) -> dict[str, Any]:
@@ -473,15 +293,3 @@ def _latex(text: str) -> str:
 def _latex_cell(s: Shown) -> str:
     text = re.sub(r'(\[.*])', r'{\\scriptsize\1}', _latex(s.text.replace('-', '−')))
     return (re.sub(r'^(\S+)', r'\\textbf{\1}', text) if s.bold else text) + r'\rlap{$^\dagger$}' * bool(s.mark)
-
-
-def _read(folder: RunFolder, name: str) -> dict[str, Any]:
-    file = folder.path / name
-    return json.loads(file.read_text()) if file.exists() else {}
-
-
-def _flat(tree: dict[str, Any], prefix: str = '') -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        found |= _flat(value, f'{prefix}{key}.') if isinstance(value, dict) and value else {prefix + key: value}
-    return found

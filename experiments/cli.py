@@ -41,34 +41,37 @@ def workdir() -> str:
 def run(main: Callable[[], int], required: tuple[str, ...] = ('config', 'workdir')) -> None:
     """Parses flags and calls main; what a person can mend ends in one line and exit code 2."""
     use_huge_pages()
-    flags.mark_flags_as_required(required)
-
-    def guarded(argv: list[str]) -> int:
-        if len(argv) > 1:
-            raise BadInput(f'what is {argv[1]!r}? every argument is a --flag=value')
-        return main()
-
     handler = RichHandler(console=console, show_path=False)
     logging.basicConfig(level=logging.INFO, format='%(message)s', handlers=[handler], force=True)
     for noisy in ('absl', 'orbax', 'jax'):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
-        code = guarded(flags.FLAGS(sys.argv))
-    except (BadInput, flags.Error) as error:
-        code = _complain(str(error))
-    except (AttributeError, KeyError) as error:
-        if 'config' not in str(error).lower() and 'Key' not in str(error):
-            raise
-        code = _complain(str(error))
+        _parse(required)
+        code = main()
+    except BadInput as error:
+        print('error: ' + ' '.join(str(error).split()), file=sys.stderr)
+        code = BAD_INPUT
     except KeyboardInterrupt:
         console.print('interrupted; the same command goes on from the last checkpoint')
         code = INTERRUPTED
     sys.exit(code)
 
 
-def _complain(message: str) -> int:
-    print('error: ' + ' '.join(message.split()), file=sys.stderr)
-    return BAD_INPUT
+def _parse(required: tuple[str, ...]) -> None:
+    """Raises BadInput for whatever is wrong with the command line or with running the config file."""
+    try:
+        rest = flags.FLAGS(sys.argv)[1:]
+        missing = [name for name in required if not flags.FLAGS[name].value]  # reading --config runs its file
+    except flags.Error as error:
+        raise BadInput(str(error)) from None
+    except FileNotFoundError as error:
+        raise BadInput(f'--config: there is no file {error.filename}') from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # how ml_collections refuses a key or value
+        raise BadInput(f'--config: {error}') from None
+    if rest:
+        raise BadInput(f'what is {rest[0]!r}? every argument is a --flag=value')
+    if missing:
+        raise BadInput(f'--{missing[0]} is missing')
 
 
 @contextlib.contextmanager

@@ -26,12 +26,13 @@ def points(path: str) -> sweep.Sweep:
 
 
 def main() -> int:
+    config, workdir = cli.CONFIG.value, epath.Path(cli.workdir())
     path = config_flags.get_config_filename(flags.FLAGS['config'])
-    workdir, config = epath.Path(cli.workdir()), cli.CONFIG.value
     grid = points(path)
-    sweep.claim(workdir, pathlib.Path(path).stem, config)
+    name = pathlib.Path(path).stem
+    sweep.check_workdir(workdir, name, config)
     planned = sweep.plan(config, grid, workdir)
-    sweep.record(workdir, planned)
+    sweep.record(workdir, name, config, planned)
     for line in sweep.describe(planned):
         cli.console.print(line, highlight=False)
     failed = sweep.run_all(planned, cli.bar)

@@ -31,17 +31,19 @@ class Setup:
         self.rows = Rows(store, 'train', RowOptions(length=L, labels=labels), seed=0)
         self.encoder = EncoderConfig(store.tokenizer.vocab_size, 2, width, 2, 4 * width, 64, std=std, unroll=2)
         self.net = model.make_net(self.encoder, self.objectives)
-        self.vocab, self.root, self.options = vocabulary(store), jax.random.key(0), options
+        self.vocab, self.root = vocabulary(store), jax.random.key(0)
+        self.init = jax.jit(functools.partial(init, self.net, options))
+        self.compiled = functools.cache(lambda micro: jax.jit(functools.partial(step, self.net, options, micro)))
 
     def start(self, seed=0):
-        make = jax.jit(functools.partial(init, self.net, self.options))
-        return make(self.objectives, HYPER, jax.random.key(seed), self.vocab, self.rows.batch(np.arange(2)))
+        return self.init(self.objectives, HYPER, jax.random.key(seed), self.vocab, self.rows.batch(np.arange(2)))
 
     def step(self, micro=1, **hyper):
-        function = jax.jit(functools.partial(step, self.net, self.options, micro))
-        return lambda state, batch: function(
-            state, self.objectives, HYPER | jax.tree.map(np.float32, hyper), self.root, self.vocab, batch
-        )
+        numbers = HYPER | jax.tree.map(np.float32, hyper)
+        return lambda state, batch: self.compiled(micro)(state, self.objectives, numbers, self.root, self.vocab, batch)
+
+
+setup = functools.cache(Setup)  # compiles nothing twice
 
 
 def difference(a, b) -> float:
@@ -50,7 +52,7 @@ def difference(a, b) -> float:
 
 def test_loss_at_the_start(store):
     """Tied output after a LayerNorm: logits have variance D sigma^2, so the loss is ln V + D sigma^2 / 2."""
-    s = Setup(store, ('mlm', 'sop'), std=0.02, width=128)
+    s = setup(store, ('mlm', 'sop'), std=0.02, width=128)
     _, window = s.step()(s.start(), s.rows.batch(np.arange(256)))
     v, d, sigma = store.tokenizer.vocab_size, 128, 0.02 * REAL_STD
     mlm, sop = (window[f'{name}/loss'] for name in ('mlm', 'sop'))
@@ -59,10 +61,10 @@ def test_loss_at_the_start(store):
 
 
 def test_arms_of_a_seed_share_their_initial_parameters(store):
-    none, nsp = Setup(store, ('mlm',)).start().params, Setup(store, ('mlm', 'nsp')).start().params
+    none, nsp = setup(store, ('mlm',)).start().params, setup(store, ('mlm', 'nsp')).start().params
     for name in ('encoder', 'heads_mlm'):
         jax.tree.map(np.testing.assert_array_equal, none[name], nsp[name])
-    other = Setup(store, ('mlm',)).start(seed=1).params
+    other = setup(store, ('mlm',)).start(seed=1).params
     assert difference(none, other) > 0.01
 
 
@@ -75,7 +77,7 @@ def uneven(batch):
 
 @pytest.mark.parametrize('names', [('mlm',), ('mlm', 'nsp'), ('mlm', 'sop')])
 def test_eight_devices_equal_one(store, names):
-    s = Setup(store, names)
+    s = setup(store, names)
     batches = [uneven(s.rows.batch(np.arange(16) + 16 * i)) for i in range(5)]
     results = []
     for devices in (1, 8):
@@ -100,8 +102,8 @@ def test_eight_devices_equal_one(store, names):
 
 @pytest.mark.parametrize('micro', [2, 4])
 def test_micro_batches_equal_one_batch(store, micro):
-    s = Setup(store)
-    batch, state = uneven(s.rows.batch(np.arange(16))), s.start()
+    s = setup(store)
+    batch, state = uneven(s.rows.batch(np.arange(8))), s.start()
     (one, window), (many, window_many) = (s.step(n)(state, batch) for n in (1, micro))
     assert difference(one.params, many.params) < 1e-7
     for name in window:
@@ -111,7 +113,7 @@ def test_micro_batches_equal_one_batch(store, micro):
 
 
 def test_padding_changes_neither_loss_nor_gradient(store):
-    s = Setup(store)
+    s = setup(store)
     batch = s.rows.batch(np.arange(8))
     noise = np.random.default_rng(0).integers(5, 50, batch.tokens.shape).astype(np.int32)
     other = batch.replace(tokens=np.where(batch.segment_ids > 0, batch.tokens, noise))
@@ -123,7 +125,7 @@ def test_padding_changes_neither_loss_nor_gradient(store):
 
 @pytest.mark.parametrize('names', [('mlm',), ('mlm', 'nsp'), ('mlm', 'sop')])
 def test_overfits_one_batch(store, names):
-    s = Setup(store, names, options=ADAM, width=64)
+    s = setup(store, names, options=ADAM, width=64)
     advance = s.step(learning_rate=3e-3, weight_decay=0.0, steps=1e9)
     state, batch = s.start(), s.rows.batch(np.arange(8))
     for _ in range(150):
@@ -135,10 +137,11 @@ def test_overfits_one_batch(store, names):
 
 def test_label_zero_is_learned_and_unweighted_labels_are_not(store):
     """Token id 0 and class 0 are labels like others; slots of weight 0 change nothing."""
-    s = Setup(store)
+    s = setup(store)
     view, targets = jax.jit(model.corrupt)(s.objectives, s.root, s.vocab, s.rows.batch(np.arange(8)))
     params = s.start().params
 
+    @jax.jit
     def loss(targets):
         losses, _ = s.net.apply({'params': params}, s.objectives, view, targets)
         return losses['mlm/loss'].term.sum.sum()
@@ -150,7 +153,7 @@ def test_label_zero_is_learned_and_unweighted_labels_are_not(store):
 
 
 def test_window_sums_since_the_last_log_line(store):
-    s = Setup(store)
+    s = setup(store)
     advance, state, single = s.step(log_every=3), s.start(), s.step(log_every=1)
     other, losses = s.start(), []
     for i in range(5):

@@ -176,11 +176,12 @@ def test_the_hash_follows_the_numbers_and_nothing_else(store, tmp_path):
 
 def test_a_workdir_of_another_sweep_is_refused(tmp_path):
     config = base.get_config()
-    sweep.claim(epath.Path(tmp_path), 'mine', config)
-    sweep.claim(epath.Path(tmp_path), 'mine', config)
+    sweep.check_workdir(epath.Path(tmp_path), 'mine', config)
+    sweep.record(epath.Path(tmp_path), 'mine', config, [])
+    sweep.check_workdir(epath.Path(tmp_path), 'mine', config)
     config.train.steps += 1
     with pytest.raises(BadInput, match=r'config.train.steps is 1000, this one has 1001'):
-        sweep.claim(epath.Path(tmp_path), 'mine', config)
+        sweep.check_workdir(epath.Path(tmp_path), 'mine', config)
 
 
 @pytest.mark.parametrize(

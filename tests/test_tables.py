@@ -8,11 +8,12 @@ import pytest
 import scipy.stats
 from rich.console import Console
 
-from bertx import stats, tables
+from bertx import stats, sweep, tables
+from bertx.arms import arms
 from bertx.errors import BadInput
 from bertx.evaluate import Measurement
 from bertx.results import RunFolder
-from experiments import report
+from experiments import cli, report
 
 N = 200
 WEIGHT = np.random.default_rng(1).integers(5, 11, N).astype(np.float32)
@@ -237,10 +238,10 @@ def test_runs_of_one_name_with_other_settings_are_arms_of_their_own(tmp_path):
         for rate, extra in ((0.15, {'devices': 1}), (0.3, {'devices': 2}))  # devices: changes no number
         for seed in range(2)
     ]
-    assert [arm.name for arm in tables.arms(found)] == ['run rate=0.15', 'run rate=0.3']
+    assert [arm.name for arm in arms(found)] == ['run rate=0.15', 'run rate=0.3']
     again = run(tmp_path, 'run', 0, usual('run', 0), config={'objectives': {'mlm': {'rate': 0.3}}})
     with pytest.raises(BadInput, match="'run rate=0.3' has two runs with seed 0"):
-        tables.arms([*found, again])
+        arms([*found, again])
 
 
 def test_bad_input_says_what_would_do(folders):
@@ -324,8 +325,8 @@ def test_the_terminal_shows_every_number_whatever_its_width(folders, width):
 
 
 def test_report_writes_everything_and_again(folders, tmp_path, capsys):
-    (tmp_path / 'sweep.json').write_text('{}')
-    found = report.runs_of(RunFolder(tmp_path).path)
+    (tmp_path / 'sweep.json').write_text(json.dumps({'runs': [folder.path.name for folder in folders]}))
+    found = sweep.runs_of(RunFolder(tmp_path).path)
     assert [folder.path for folder in found] == [folder.path for folder in folders]
     report.write(tmp_path, found)
     names = ('results.csv', 'table.md', 'table.csv', 'table.tex', 'figures/matrix.png', 'figures/learning_curves.png')
@@ -338,13 +339,13 @@ def test_report_writes_everything_and_again(folders, tmp_path, capsys):
     assert 'Δ sop' in (report.write(tmp_path, found, baseline='sop')).markdown()
 
 
-def test_report_refuses_what_is_no_sweep(tmp_path):
-    path = RunFolder(tmp_path).path
+def test_report_refuses_what_is_no_sweep(tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, 'workdir', lambda: str(tmp_path))
     with pytest.raises(BadInput, match='holds no sweep.json'):
-        report.runs_of(path)
-    (tmp_path / 'sweep.json').write_text('{}')
-    run(tmp_path, 'none', 0, reason='boom')
+        report.main()
+    failed = run(tmp_path, 'none', 0, reason='boom')
+    (tmp_path / 'sweep.json').write_text(json.dumps({'runs': [failed.path.name]}))
     with pytest.raises(BadInput, match='none of the 1 runs in .* has finished'):
-        report.runs_of(path)
+        report.main()
     report.write(tmp_path, [RunFolder(p) for p in (tmp_path / 'runs').iterdir()])  # as a sweep does at its end
     assert 'boom' in (tmp_path / 'table.md').read_text()

@@ -1,0 +1,108 @@
+"""Runs grouped into the arms of a sweep, and what was measured on them."""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from bertx.config import EXECUTION
+from bertx.errors import BadInput, unknown
+from bertx.results import RunFolder
+
+METRIC = 'accuracy'
+
+Column = tuple[str, str]  # task, and head: 'refit' or 'own'
+
+
+@dataclasses.dataclass(eq=False)
+class Arm:
+    """What is compared: runs that differ in nothing but the seed."""
+
+    name: str
+    runs: dict[int, RunFolder] = dataclasses.field(default_factory=dict)  # the finished ones, by seed
+    failed: list[RunFolder] = dataclasses.field(default_factory=list)
+
+    @functools.cached_property
+    def results(self) -> dict[int, dict[str, Any]]:
+        return {seed: folder.result or {} for seed, folder in self.runs.items()}
+
+    @functools.cached_property
+    def config(self) -> dict[str, Any]:
+        return next((read_json(folder, 'config.json') for folder in self.runs.values()), {})
+
+    def seeds(self, column: Column, split: str) -> list[int]:
+        """Those with this measurement."""
+        wanted = [*column, split, METRIC]
+        keys = ('task', 'head', 'split', 'metric')
+        return [s for s, result in self.results.items() if wanted in ([v[k] for k in keys] for v in result['values'])]
+
+    def predictions(self, seeds: Sequence[int], column: Column, split: str) -> tuple[np.ndarray, np.ndarray]:
+        """Sums [R, N] of these runs, and the weights [N] that they share."""
+        try:
+            read = [self.runs[seed].predictions(*column, split, METRIC) for seed in seeds]
+        except FileNotFoundError as error:
+            raise BadInput(f'{error.filename} is missing, though its run counts as finished') from None
+        weight_N = read[0][1]
+        if any(not np.array_equal(weight, weight_N) for _, weight in read):
+            raise BadInput(f'the runs of arm {self.name!r} were evaluated on different rows of {column[0]}')
+        return np.stack([sum_N for sum_N, _ in read]), weight_N
+
+
+def arms(folders: Iterable[RunFolder]) -> list[Arm]:
+    """Finished and failed runs by arm, in order of first appearance.
+
+    Runs of one arm whose configs differ in more than the seed become arms of their own, named by what differs.
+    Raises BadInput on two finished runs with the same seed.
+    """
+    grouped: dict[str, list[RunFolder]] = {}
+    for folder in folders:
+        if (result := folder.result) is not None:
+            grouped.setdefault(result['arm'], []).append(folder)
+    found: dict[str, Arm] = {}
+    for arm, members in grouped.items():
+        for name, folder in zip(_names(arm, members), members, strict=True):
+            mine, result = found.setdefault(name, Arm(name)), folder.result or {}
+            if result['status'] != 'done':
+                mine.failed.append(folder)
+            elif (other := mine.runs.setdefault(result['seed'], folder)) is not folder:
+                both = f'{other.path} and {folder.path}'
+                raise BadInput(f'arm {name!r} has two runs with seed {result["seed"]}: {both}; move one away')
+    return list(found.values())
+
+
+def columns_of(found: list[Arm], split: str) -> list[Column]:
+    """Tasks in order of appearance but MLM first; of each, what all arms have before what only some have."""
+    values = [v for arm in found for result in arm.results.values() for v in result['values'] if v['metric'] == METRIC]
+    mine = [v for v in values if v['split'] == split]
+    if values and not mine:
+        raise unknown('split', split, {v['split'] for v in values})
+    tasks = dict.fromkeys(sorted((v['task'] for v in mine), key=lambda task: task != 'mlm'))
+    present = {(v['task'], v['head']) for v in mine}
+    return [(task, head) for task in tasks for head in ('refit', 'own') if (task, head) in present]
+
+
+def read_json(folder: RunFolder, name: str) -> dict[str, Any]:
+    """One of the run's JSON files, empty while it is not there."""
+    file = folder.path / name
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def _names(arm: str, folders: list[RunFolder]) -> list[str]:
+    """The arm's name for each run, with the settings in which its runs differ."""
+    settings = [_flat(read_json(folder, 'config.json')) for folder in folders]
+    keys = sorted(set().union(*settings) - {'seed', *EXECUTION})
+    keys = [key for key in keys if len({json.dumps(s.get(key)) for s in settings if s}) > 1]
+    short = [key.rsplit('.', 1)[-1] for key in keys]
+    labels = dict(zip(keys, short if len(set(short)) == len(short) else keys, strict=True))
+    said = lambda key, value: labels[key] if value == {} else f'{labels[key]}={value}'
+    return [' '.join([arm, *(said(key, s[key]) for key in keys if key in s)]) for s in settings]
+
+
+def _flat(tree: dict[str, Any], prefix: str = '') -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= _flat(value, f'{prefix}{key}.') if isinstance(value, dict) and value else {prefix + key: value}
+    return found

@@ -1,0 +1,108 @@
+"""What stands below a table: how its figures were made, what its signs mean, and what is missing."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from bertx import stats
+from bertx.arms import METRIC, read_json
+from bertx.results import RunFolder
+
+if TYPE_CHECKING:
+    from bertx.tables import Table
+
+ALPHA, POWER = 0.05, 0.8
+FEW_SEEDS = 5  # MultiBERTs (arXiv:2106.16163) advises at least 5 pretraining seeds for a claim about an objective
+MARK, FAILED, ABSENT = '†', '✗', '–'
+
+
+def about_cells(table: Table) -> list[str]:
+    """What the figures, the marks and the columns are."""
+    if not table.cells:
+        return ['no run has finished']
+    scores = [cell.score for cell in table.cells.values()]
+    runs = {score.runs for score in scores}
+    seeds = str(max(runs)) if len(runs) == 1 else f'{min(runs)} to {max(runs)}'
+    sizes = {task: cell.score.examples for (_, (task, _)), cell in table.cells.items()}
+    examples = ', '.join(f'{task} {n:,}' for task, n in sizes.items())
+    methods = ' or '.join(dict.fromkeys(score.method for score in scores))
+    notes = [
+        f'{METRIC} on the {table.split} split, with 95 % intervals over seeds and examples together ({methods}); '
+        f'seeds: {seeds}; examples: {examples}'
+    ]
+    if 1 in runs:
+        notes.append('one run: an interval over examples only; it says nothing of other seeds, so it gets no mark')
+    if min(runs) < FEW_SEEDS:
+        notes.append(f'exploratory: fewer than {FEW_SEEDS} seeds')
+    compared = {key: cell.difference for key, cell in table.cells.items() if cell.difference}
+    tested = [key for key in compared if not math.isnan(table.cells[key].p)]
+    if compared:
+        notes.append(
+            f'Δ {table.baseline}: difference to {table.baseline} on the same examples, runs paired by seed (unpaired '
+            f'where no seed is shared); {MARK}: p < {ALPHA} after Holm over {len(tested)} comparisons'
+        )
+    notes.append(f'bold: the best of its column, and what is not significantly worse (p ≥ {ALPHA}, uncorrected)')
+    least: dict[str, float] = {}
+    for key in tested:
+        if (found := stats.detectable(compared[key], POWER, ALPHA)) > 0:  # 0: no spread at all, hence unknown
+            title = table.title(key[1])
+            least[title] = max(least.get(title, 0.0), found)
+    if least:
+        notes.append(
+            f'true differences found with {100 * POWER:.0f} % power (p < {ALPHA}, uncorrected) from: '
+            + ', '.join(f'{title} {value:.3f}' for title, value in least.items())
+        )
+    if any(head == 'refit' for _, head in table.columns):
+        notes.append(
+            'refit: a fresh head on the frozen encoder, fitted alike for every arm: compare arms here; '
+            f'own: the head that the arm itself trained, {ABSENT} where it has none'
+        )
+    kinds = {kind for kind, _ in table.references.values()}
+    meaning = {'unigram': 'the most frequent training token everywhere', 'chance': 'a coin'}
+    if kinds:
+        notes.append('; '.join(f'{kind}: {text}' for kind, text in meaning.items() if kind in kinds))
+    return notes
+
+
+def about_runs(table: Table, folders: list[RunFolder]) -> list[str]:
+    """What was trained, from which code, and what is missing."""
+    finished = {name for name, _ in table.cells}
+    against = {column for name, column in table.cells if name == table.baseline}
+    apart = dict.fromkeys(
+        name
+        for (name, column), cell in table.cells.items()
+        if name != table.baseline and column in against and not cell.difference
+    )
+    notes = []
+    if apart:
+        notes.append(f'evaluated on other rows than {table.baseline}, so not compared: {", ".join(apart)}')
+    if finished and table.baseline not in finished:
+        notes.append(f'no run of the baseline {table.baseline} has finished: nothing is compared')
+    notes += _agreed('steps a run', table, lambda arm: {f'{result["step"]:,}' for result in arm.results.values()})
+    notes += _agreed('tokens a run', table, lambda arm: {f'{result["tokens"]:,}' for result in arm.results.values()})
+    notes += _agreed('learning rate', table, lambda arm: {str(arm.config.get('optimizer', {}).get('learning_rate'))})
+    records = [read_json(folder, 'provenance.json') for arm in table.arms for folder in arm.runs.values()]
+    commits = dict.fromkeys(
+        f'{record["git_commit"]:.10}' + ' with uncommitted changes' * bool(record.get('git_diff'))
+        for record in records
+        if record.get('git_commit')
+    )
+    if commits:
+        made = 'made of runs from different commits' if len(commits) > 1 else 'commit'
+        notes.append(f'{made}: {", ".join(commits)}')
+    for folder in (folder for arm in table.arms for folder in arm.failed):
+        reason = ' '.join(str((folder.result or {}).get('reason')).split())
+        notes.append(f'{FAILED} {folder.path.name} failed: {reason[:200]}')
+    unfinished = [folder.path.name for folder in folders if folder.result is None]
+    if unfinished:
+        notes.append(f'{len(unfinished)} not finished: {", ".join(unfinished)}')
+    return notes
+
+
+def _agreed(what: str, table: Table, values) -> list[str]:
+    """One value where all arms agree, else each arm's."""
+    found = {arm.name: ' or '.join(sorted(values(arm))) for arm in table.arms if arm.runs}
+    if len(set(found.values())) > 1:
+        return [f'{what}: ' + ', '.join(f'{name} {value}' for name, value in found.items())]
+    return [f'{what}: {value}' for value in set(found.values())]

@@ -1,0 +1,51 @@
+"""The commands as a person calls them: bad input ends in one line and exit code 2, and leaves nothing behind."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+SWEEP = '--config=configs/sweeps/nsp_vs_sop.py'
+
+
+def call(name: str, *arguments: str):
+    command = [sys.executable, '-m', f'experiments.{name}', *arguments]
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=300)
+
+
+def write(path, content: bytes) -> str:
+    path.write_bytes(content)
+    return f'--config.data.source=text:{path}'
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (lambda _: [SWEEP, '--config.optimizer.learning_rat=1'], 'Did you mean "learning_rate"'),
+        (lambda _: [SWEEP, '--config.train.batch=many'], 'config.train.batch'),
+        (lambda _: ['--config=configs/nothing.py'], 'configs/nothing.py'),
+        (lambda _: ['--config=configs/base.py'], 'has no sweep()'),
+        (lambda _: [SWEEP, '--config.data.source=text:/nothing/*.txt'], '/nothing/*.txt'),
+        (lambda tmp: [SWEEP, write(tmp / 'empty.txt', b'')], 'empty.txt'),
+        (lambda tmp: [SWEEP, write(tmp / 'latin.txt', b'caf\xe9 au lait')], 'latin.txt'),
+        (lambda tmp: [SWEEP, write(tmp / 'one.txt', b'One thing. ' * 50)], 'document'),
+        (lambda tmp: [SWEEP, f'--config.data.store={tmp}'], 'meta.json'),
+        (lambda _: [SWEEP, 'extra'], "'extra'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path, arguments, message):
+    done = call('sweep', *arguments(tmp_path), f'--workdir={tmp_path / "work"}')
+    errors = [line for line in done.stderr.splitlines() if line.startswith('error: ')]
+    assert done.returncode == 2, done.stderr
+    assert len(errors) == 1
+    assert message in errors[0]
+    assert 'Traceback' not in done.stderr
+    assert not (tmp_path / 'work' / 'sweep.json').exists()
+
+
+def test_a_missing_workdir_is_named():
+    done = call('sweep', SWEEP)
+    assert done.returncode == 2
+    assert '--workdir is missing' in done.stderr

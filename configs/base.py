@@ -37,9 +37,7 @@ def get_config(size: str = 'tiny') -> ConfigDict:
                 'mlp_width': 0,
                 'max_positions': 512,
                 'std': 0.0,  # of the initial normal before truncation; 0: 0.02 * sqrt(768 / width)
-                # Initial gain of what attention brings in, over BERT's. At 1 and a small width [CLS] differs so little from
-                # row to row that pair objectives stay at chance for millions of tokens.
-                'value_gain': 1.0,
+                'value_gain': 1.0,  # times std for the value and output projections of attention
                 'precision': 'float32',  # or bfloat16: of the computation; parameters and softmax stay float32
                 'attention': 'plain',  # or xla, cudnn
                 'unroll': 0,  # layers unrolled in the compiled loop; 0: all of them up to 12. Changes the speed only

@@ -72,6 +72,8 @@ def _parse(required: tuple[str, ...]) -> None:
         raise BadInput(f'what is {rest[0]!r}? every argument is a --flag=value')
     if missing:
         raise BadInput(f'--{missing[0]} is missing')
+    if 'config' in required and not os.path.exists(path := config_flags.get_config_filename(flags.FLAGS['config'])):
+        raise BadInput(f'--config: there is no file {path}')
 
 
 @contextlib.contextmanager

@@ -98,6 +98,7 @@ def encoder_config(config, vocab_size: int) -> EncoderConfig:
         heads=heads,
         mlp_width=e['mlp_width'] or 4 * width,
         max_positions=e['max_positions'],
+        place_gain=e['place_gain'],
         value_gain=e['value_gain'],
         std=e['std'] or 0.02 * (768 / width) ** 0.5,
         precision=e['precision'],

@@ -26,10 +26,10 @@ class Embeddings(nn.Module):
 
     def setup(self):
         c = self.config
-        table = lambda rows: nn.Embed(rows, c.width, embedding_init=c.initializer, dtype=c.compute_dtype)
-        self.token = table(c.vocab_size)
-        self.position = table(c.max_positions)
-        self.type = table(c.type_vocab)
+        table = lambda rows, init: nn.Embed(rows, c.width, embedding_init=init, dtype=c.compute_dtype)
+        self.token = table(c.vocab_size, c.initializer)
+        self.position = table(c.max_positions, c.place_initializer)
+        self.type = table(c.type_vocab, c.place_initializer)
         self.norm = nn.LayerNorm(c.norm_eps, dtype=c.compute_dtype)
         self.dropout = Dropout()
 

@@ -28,6 +28,7 @@ class EncoderConfig:
     max_positions: int = 512
     type_vocab: int = 2
     std: float = 0.02  # of the untruncated normal, as TF's: cut at two of these, the real one is REAL_STD times it
+    place_gain: float = 1.0  # times std for the position and type tables
     value_gain: float = 1.0  # times std for the value and output projections of attention
     norm_eps: float = 1e-12
     precision: str = 'float32'  # of the computation; parameters and softmax stay float32
@@ -37,6 +38,10 @@ class EncoderConfig:
     @property
     def initializer(self):
         return nn.initializers.truncated_normal(self.std)
+
+    @property
+    def place_initializer(self):
+        return nn.initializers.truncated_normal(self.std * self.place_gain)
 
     @property
     def value_initializer(self):

@@ -20,7 +20,8 @@ from bertx.evaluate import Suite
 from bertx.results import RunFolder, write_atomically
 from bertx.text import leakage
 from bertx.text.prepare import prepare
-from bertx.text.store import TokenStore
+from bertx.text.store import TokenStore, check_tokenizer
+from bertx.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +119,10 @@ class Stores:
 
     def _open(self, path: str, options) -> TokenStore:
         if path:
-            return TokenStore(path)
+            store = TokenStore(path)
+            if options.tokenizer:
+                check_tokenizer(store, Tokenizer.load(options.tokenizer, options.lowercase))
+            return store
         content = json.dumps(dataclasses.asdict(options), sort_keys=True)
         return prepare(options, str(self.workdir / 'data' / hashlib.sha256(content.encode()).hexdigest()[:8]))
 

@@ -37,6 +37,7 @@ def get_config(size: str = 'tiny') -> ConfigDict:
                 'mlp_width': 0,
                 'max_positions': 512,
                 'std': 0.0,  # of the initial normal before truncation; 0: 0.02 * sqrt(768 / width)
+                'place_gain': 1.0,  # times std for the position and type tables
                 'value_gain': 1.0,  # times std for the value and output projections of attention
                 'precision': 'float32',  # or bfloat16: of the computation; parameters and softmax stay float32
                 'attention': 'plain',  # or xla, cudnn

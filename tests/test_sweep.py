@@ -212,3 +212,13 @@ def test_bad_config_is_one_line_that_names_the_key(store, tmp_path, point, messa
     with pytest.raises(BadInput, match=message) as error:
         sweep.plan(config, [point], epath.Path(tmp_path))
     assert '\n' not in str(error.value)
+
+
+def test_a_tokenizer_that_differs_from_the_stores_is_refused(store, tmp_path):
+    config = small(store)
+    (tmp_path / 'vocab.txt').write_text('\n'.join(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'the']))
+    config.data.tokenizer = str(tmp_path / 'vocab.txt')
+    with pytest.raises(BadInput, match='tokenizer'):
+        sweep.plan(config, [{}], epath.Path(tmp_path))
+    config.data.tokenizer = str(store.path)
+    assert sweep.plan(config, [{}], epath.Path(tmp_path))

@@ -1,5 +1,8 @@
 """The encoder against figures and implementations that are not ours."""
 
+import dataclasses
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +15,21 @@ from bertx.heads import Pooler
 from bertx.types import DropoutRates, View
 
 SMALL = EncoderConfig(vocab_size=50, layers=2, width=16, heads=2, mlp_width=32, max_positions=24, std=0.2)
+
+
+@functools.cache
+def compiled(config: EncoderConfig):
+    """(init, apply); op by op they would compile hundreds of functions."""
+    encoder = Encoder(config)
+    return jax.jit(encoder.init), jax.jit(encoder.apply)
+
+
+def init(config: EncoderConfig):
+    return compiled(config)[0](jax.random.key(0), view(1, 8, 8))
+
+
+def apply(config: EncoderConfig, params, x: View, *rates, **rngs):
+    return compiled(config)[1](params, x, *rates, **rngs).hidden_BLD
 
 
 def view(rows: int, length: int, real: int, vocab_size: int = 50, seed: int = 0) -> View:
@@ -37,7 +55,7 @@ def test_equals_transformers_bert():
     from transformers import BertConfig, BertModel
 
     config = EncoderConfig(50, 3, 16, 2, 32, max_positions=24, std=0.2)
-    params = Encoder(config).init(jax.random.key(0), view(1, 8, 8))['params']
+    params = init(config)['params']
     rng = np.random.default_rng(0)  # also what starts at zero or one
     params = jax.tree.map(lambda x: x + rng.normal(0, 0.1, x.shape).astype(np.float32), params)
     peer = BertModel(
@@ -74,29 +92,29 @@ def test_equals_transformers_bert():
         theirs = peer(
             as_torch(x.tokens), attention_mask=as_torch(x.segment_ids), token_type_ids=as_torch(x.type_ids)
         ).last_hidden_state.numpy()
-    ours = Encoder(config).apply({'params': params}, x).hidden_BLD
+    ours = apply(config, {'params': params}, x)
     np.testing.assert_allclose(ours[:, :13], theirs[:, :13], atol=2e-5, rtol=2e-5)
 
 
 def test_padding_changes_nothing():
-    params = Encoder(SMALL).init(jax.random.key(0), view(1, 8, 8))
+    params = init(SMALL)
     short, long = view(3, 12, 12), view(3, 20, 12)
     long = long.replace(
         tokens=np.concatenate([short.tokens, long.tokens[:, 12:]], 1), type_ids=np.pad(short.type_ids, ((0, 0), (0, 8)))
     )
-    a = Encoder(SMALL).apply(params, short).hidden_BLD
-    b = Encoder(SMALL).apply(params, long).hidden_BLD[:, :12]
+    a = apply(SMALL, params, short)
+    b = apply(SMALL, params, long)[:, :12]
     np.testing.assert_allclose(a, b, atol=1e-6)
 
 
 def test_packed_neighbours_do_not_see_each_other():
-    params = Encoder(SMALL).init(jax.random.key(0), view(1, 8, 8))
+    params = init(SMALL)
     one, two = view(1, 9, 9, seed=1), view(1, 7, 7, seed=2)
     join = lambda a, b: np.concatenate([a, b], axis=1)
     packed = jax.tree.map(join, one, two.replace(segment_ids=two.segment_ids + 1))
-    out = Encoder(SMALL).apply(params, packed).hidden_BLD
-    np.testing.assert_allclose(out[:, :9], Encoder(SMALL).apply(params, one).hidden_BLD, atol=1e-6)
-    np.testing.assert_allclose(out[:, 9:], Encoder(SMALL).apply(params, two).hidden_BLD, atol=1e-6)
+    out = apply(SMALL, params, packed)
+    np.testing.assert_allclose(out[:, :9], apply(SMALL, params, one), atol=1e-6)
+    np.testing.assert_allclose(out[:, 9:], apply(SMALL, params, two), atol=1e-6)
 
 
 @pytest.mark.parametrize('real', [1, 5, 8])
@@ -109,38 +127,32 @@ def test_attention_implementations_agree(real):
 
 
 def test_unrolling_changes_neither_parameters_nor_results():
-    import dataclasses
-
-    rolled, x = dataclasses.replace(SMALL, unroll=1), view(2, 8, 8)
-    unrolled = dataclasses.replace(SMALL, unroll=2)
-    a, b = (Encoder(c).init(jax.random.key(0), x) for c in (rolled, unrolled))
+    rolled, unrolled = (dataclasses.replace(SMALL, unroll=n) for n in (1, 2))
+    a, b = (init(c) for c in (rolled, unrolled))
     jax.tree.map(np.testing.assert_array_equal, a, b)
-    np.testing.assert_allclose(
-        Encoder(rolled).apply(a, x).hidden_BLD, Encoder(unrolled).apply(a, x).hidden_BLD, atol=1e-6
-    )
+    x = view(2, 8, 8)
+    np.testing.assert_allclose(apply(rolled, a, x), apply(unrolled, b, x), atol=1e-6)
 
 
 def test_dropout_is_off_without_rates_and_scales_with_them():
     x = view(8, 8, 8)
-    params = Encoder(SMALL).init(jax.random.key(0), x)
-    still = Encoder(SMALL).apply(params, x).hidden_BLD
+    params = init(SMALL)
+    still = apply(SMALL, params, x)
     zero = DropoutRates(jnp.float32(0.0), jnp.float32(0.0))
-    np.testing.assert_allclose(
-        Encoder(SMALL).apply(params, x, zero, rngs={'dropout': jax.random.key(1)}).hidden_BLD, still, atol=1e-6
-    )
+    np.testing.assert_allclose(apply(SMALL, params, x, zero, rngs={'dropout': jax.random.key(1)}), still, atol=1e-6)
 
-    apply = jax.jit(
+    drop = jax.jit(
         lambda rate, key: Encoder(SMALL).apply(params, x, DropoutRates(rate, rate), rngs={'dropout': key}).hidden_BLD
     )
-    low, high = (np.abs(apply(jnp.float32(r), jax.random.key(1)) - still).mean() for r in (0.05, 0.4))
+    low, high = (np.abs(drop(jnp.float32(r), jax.random.key(1)) - still).mean() for r in (0.05, 0.4))
     assert 0 < low < high
-    assert apply._cache_size() == 1
-    a, b = (apply(jnp.float32(0.2), jax.random.key(s)) for s in (1, 2))
+    assert drop._cache_size() == 1
+    a, b = (drop(jnp.float32(0.2), jax.random.key(s)) for s in (1, 2))
     assert np.abs(a - b).max() > 0.1
 
 
 def test_initial_standard_deviation():
-    params = Encoder(EncoderConfig(2000, 1, 64, 1, 256, std=0.05)).init(jax.random.key(0), view(1, 8, 8))['params']
+    params = init(EncoderConfig(2000, 1, 64, 1, 256, std=0.05))['params']
     table = params['embeddings']['token']['embedding']
     assert float(table.std()) == pytest.approx(0.05 * REAL_STD, rel=0.01)
     assert float(jnp.abs(table).max()) <= 0.1

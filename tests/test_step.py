@@ -128,7 +128,7 @@ def test_overfits_one_batch(store, names):
     s = setup(store, names, options=ADAM, width=64)
     advance = s.step(learning_rate=3e-3, weight_decay=0.0, steps=1e9)
     state, batch = s.start(), s.rows.batch(np.arange(8))
-    for _ in range(150):
+    for _ in range(75):
         state, window = advance(state, batch)
     for name in names:
         term = window[f'{name}/loss']

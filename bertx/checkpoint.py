@@ -14,7 +14,7 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(
             preservation_policy=ocp.checkpoint_managers.LatestN(keep), enable_async_checkpointing=True
         )
-        self.manager = ocp.CheckpointManager(epath.Path(folder), options=options)
+        self.manager = ocp.CheckpointManager(epath.Path(folder).resolve(), options=options)  # refuses relative paths
 
     @property
     def latest(self) -> int | None:

@@ -2,7 +2,7 @@
 
     python -m experiments.sweep --config=configs/sweeps/nsp_vs_sop.py --workdir=runs/nsp_vs_sop
 
-Nine runs of 1.5 M tokens each. The size and the rates were tuned on validation documents, with seed 0.
+Nine runs of 1.0 M tokens each. The size and the rates were tuned on validation documents, with seed 0.
 """
 
 from bertx.sweep import Sweep, arm, chain, prod, seeds
@@ -21,11 +21,11 @@ def get_config(size: str = 'tiny'):
     config.optimizer.b2 = 0.98
     config.optimizer.warmup = 0.1
     config.train.batch = 32
-    config.train.steps = 750
+    config.train.steps = 500
     config.train.dropout = 0.0
     config.train.attention_dropout = 0.0
     config.train.log_every = 25
-    config.train.validate_every = 250
+    config.train.validate_every = 125
     config.train.checkpoint_every = 250
     return config
 

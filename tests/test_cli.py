@@ -12,7 +12,10 @@ SWEEP = '--config=configs/sweeps/nsp_vs_sop.py'
 def call(name: str, *arguments: str):
     command = [sys.executable, '-m', f'experiments.{name}', *arguments]
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    return subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=300)
+    tuned = os.environ | {
+        'GLIBC_TUNABLES': 'glibc.malloc.hugetlb=1'
+    }  # else a command starts itself again, with all its imports
+    return subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=300, env=tuned)
 
 
 def write(path, content: bytes) -> str:

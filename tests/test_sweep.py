@@ -90,7 +90,7 @@ def values(planned):
 def test_a_sweep_compiles_each_graph_once_and_skips_what_is_done(store, tmp_path):
     config, before = small(store), train.compilations()
     rates = [{'optimizer.learning_rate': rate, 'optimizer.warmup': 3.0} for rate in (1e-3, 2e-3)]
-    config.train.update(batch=16)  # another shape than the other tests'
+    config.train.update(batch=16, steps=6, checkpoint_every=6)  # another shape than the other tests'
     planned, failed = run(config, prod(ARMS, rates, seeds(2)), tmp_path)
     assert not failed
     assert len(planned) == 12

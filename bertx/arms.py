@@ -74,7 +74,7 @@ def arms(folders: Iterable[RunFolder]) -> list[Arm]:
 
 
 def columns_of(found: list[Arm], split: str) -> list[Column]:
-    """Tasks in order of appearance but MLM first; of each, what all arms have before what only some have."""
+    """Tasks in order of appearance but MLM first; of each, the refitted head before the own one."""
     values = [v for arm in found for result in arm.results.values() for v in result['values'] if v['metric'] == METRIC]
     mine = [v for v in values if v['split'] == split]
     if values and not mine:

@@ -23,24 +23,12 @@ CONFIG = config_flags.DEFINE_config_file(
 WORKDIR = flags.DEFINE_string('workdir', None, 'Folder for everything that is written; may be gs://.')
 
 
-def use_huge_pages() -> None:
-    """Start again with transparent huge pages for malloc.
-
-    On CPU, page faults of fresh buffers take a fifth to a third of a training step; glibc reads the tunable only when
-    a process starts.
-    """
-    if sys.platform == 'linux' and 'GLIBC_TUNABLES' not in os.environ:
-        os.environ['GLIBC_TUNABLES'] = 'glibc.malloc.hugetlb=1'
-        os.execv(sys.executable, sys.orig_argv[:1] + sys.orig_argv[1:])
-
-
 def workdir() -> str:
     return os.path.expanduser(WORKDIR.value or '')
 
 
 def run(main: Callable[[], int], required: tuple[str, ...] = ('config', 'workdir')) -> None:
     """Parses flags and calls main; what a person can mend ends in one line and exit code 2."""
-    use_huge_pages()
     handler = RichHandler(console=console, show_path=False)
     logging.basicConfig(level=logging.INFO, format='%(message)s', handlers=[handler], force=True)
     for noisy in ('absl', 'orbax', 'jax'):

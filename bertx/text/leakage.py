@@ -8,8 +8,6 @@ import dataclasses
 
 import numpy as np
 from scipy import sparse
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.linear_model import LogisticRegression
 
 from bertx.text.rows import RowOptions, Rows
 
@@ -58,6 +56,10 @@ def _words(rows: Rows, numbers: np.ndarray) -> sparse.csr_matrix:
 
 def report(store, options: RowOptions, label: str, seed: int = 0, most: int = 5000) -> Leakage:
     """Fits on up to `most` rows of the training split and scores on as many of the validation split."""
+    # Imported here: it takes seconds that commands with nothing to report need not wait for.
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.linear_model import LogisticRegression
+
     train, held_out = Rows(store, 'train', options, seed), Rows(store, 'validation', options, seed)
     numbers = [np.arange(min(most, len(rows))) for rows in (train, held_out)]
     y, y_held_out = (r.plan(0).labels[label][n] for r, n in zip((train, held_out), numbers, strict=True))

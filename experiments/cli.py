@@ -55,7 +55,10 @@ def _parse(required: tuple[str, ...]) -> None:
     except FileNotFoundError as error:
         raise BadInput(f'--config: there is no file {error.filename}') from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:  # how ml_collections refuses a key or value
-        raise BadInput(f'--config: {error}') from None
+        said: object = error
+        while isinstance(said, Exception) and said.args:  # an error of an error, whose str would be quoted twice
+            said = said.args[0]
+        raise BadInput(f'--config: there is no key or value like this: {said}') from None
     if rest:
         raise BadInput(f'what is {rest[0]!r}? every argument is a --flag=value')
     if missing:

@@ -110,6 +110,8 @@ def encoder_config(config, vocab_size: int) -> EncoderConfig:
 def hyper_parameters(config) -> dict[str, np.float32]:
     """The traced numbers: optimizer, schedule, dropout."""
     o, t = config['optimizer'], config['train']
+    if config['seed'] < 0 or config['evaluation']['seed'] < 0:
+        raise BadInput('config.seed and config.evaluation.seed must be 0 or more')
     for name in ('batch', 'steps', 'micro_batches', 'log_every', 'validate_every', 'checkpoint_every'):
         if t[name] < 1:
             raise BadInput(f'config.train.{name} is {t[name]}; 1 or more would do')

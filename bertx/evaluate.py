@@ -142,8 +142,8 @@ class Suite:
     def __init__(self, config: dict[str, Any], store, vocab: Vocabulary, mesh):
         self.evaluation = config['evaluation']
         for key in ('batch', 'validation_rows', 'test_rows'):
-            if self.evaluation[key] < 1:
-                raise BadInput(f'config.evaluation.{key} is {self.evaluation[key]}; 1 or more would do')
+            if self.evaluation[key] < 2:  # a pair label has two classes
+                raise BadInput(f'config.evaluation.{key} is {self.evaluation[key]}; 2 or more would do')
         # Whole rows on each device.
         evaluation = dict(self.evaluation) | {'batch': math.ceil(self.evaluation['batch'] / mesh.size) * mesh.size}
         make = functools.partial(
@@ -151,6 +151,13 @@ class Suite:
         )
         self.tasks = {name: make(name) for name in self.evaluation['tasks']}
         self.options = refit.RefitOptions(**self.evaluation['refit'])
+        for key in ('rows', 'steps', 'batch'):
+            if getattr(self.options, key) < 2:
+                raise BadInput(f'config.evaluation.refit.{key} is {getattr(self.options, key)}; 2 or more would do')
+        # Built now, so that a split that cannot be evaluated stops the sweep before it trains.
+        for task in self.tasks.values():
+            task.batches('validation', self.evaluation['validation_rows'])
+            task.batches('test', self.evaluation['test_rows'])
 
     def validate(self, config: EncoderConfig, params) -> list[Measurement]:
         """During training: the tasks that the run has heads for."""

@@ -77,6 +77,7 @@ def refit(
     Features are standardised with the training rows' mean and deviation, so that one learning rate suits all encoders.
     """
     (x_NSD, targets), (test_NSD, test_targets) = train, test
+    x_NSD, test_NSD = (np.asarray(x, np.float32) for x in (x_NSD, test_NSD))  # numpy would sum bfloat16 in bfloat16
     center, spread = x_NSD.mean((0, 1)), x_NSD.std((0, 1)) + 1e-6
     params = _train(config, objective_type, options)((x_NSD - center) / spread, targets)
     score = score_function(config, objective_type)(params, (test_NSD - center) / spread, test_targets)

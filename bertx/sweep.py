@@ -55,9 +55,10 @@ def arm(name: str, **updates: Any) -> Sweep:
 
 
 def _merge(a: Point, b: Point) -> Point:
-    twice = a.keys() & b.keys()
-    if twice:
-        raise BadInput(f'the sweep sets {min(twice)} twice for one run')
+    """Both; b may refine a section that a sets, but not set again what a has set."""
+    for key, other in itertools.product(b, a):
+        if f'{other}.'.startswith(f'{key}.'):
+            raise BadInput(f'the sweep sets {other} twice for one run' + f', in {key} too' * (key != other))
     return a | b
 
 
@@ -70,10 +71,16 @@ def overlay(config: ConfigDict, point: Point) -> ConfigDict:
         *path, last = key.split('.')
         section = config
         for name in path:
+            if path[0] == 'objectives' and section is not None and name not in section:
+                section[name] = ConfigDict()  # arguments that the objective has a default for
             section = section.get(name) if isinstance(section, ConfigDict) else None
-        if not isinstance(section, ConfigDict) or (last not in section and path != ['objectives']):
+        if not isinstance(section, ConfigDict) or (last not in section and path[:1] != ['objectives']):
             raise unknown('the sweep sets config key', key, _keys(config))
-        if isinstance(section.get(last), ConfigDict):
+        if isinstance(value, dict) and path[:1] != ['objectives'] and key != 'objectives':
+            config = overlay(config, {f'{key}.{name}': item for name, item in value.items()})
+        elif isinstance(section.get(last), ConfigDict):
+            if not isinstance(value, dict):
+                raise BadInput(f'the sweep sets config.{key} to {value!r}; it is a section, so a dict would do')
             section[last] = ConfigDict(value)
         else:
             try:

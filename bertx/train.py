@@ -61,14 +61,13 @@ def vocabulary(store) -> Vocabulary:
 class Clock:
     """Tokens per second between two log lines, and the time the loop waited for the host."""
 
-    def __init__(self):
-        self.start, self.waited = time.perf_counter(), 0.0
+    def __init__(self, step: int):
+        self.step, self.start, self.waited = step, time.perf_counter(), 0.0
 
-    def lap(self, tokens: int) -> dict[str, float]:
-        now = time.perf_counter()
-        seconds, waited = now - self.start, self.waited
-        self.start, self.waited = now, 0.0
-        return {'wall_s': seconds, 'tokens_per_s': tokens / seconds, 'host_wait_s': waited}
+    def lap(self, step: int, tokens_per_step: int) -> dict[str, float]:
+        seconds, waited, steps = time.perf_counter() - self.start, self.waited, step - self.step
+        self.__init__(step)  # type: ignore[misc]
+        return {'wall_s': seconds, 'tokens_per_s': steps * tokens_per_step / seconds, 'host_wait_s': waited}
 
 
 def start(run: Run, rows: Rows, vocab: Vocabulary, mesh) -> State:
@@ -115,7 +114,7 @@ def fit(
     )  # fmt: skip
     source = BatchSource(rows, t['batch'], t['steps'], jax.process_index(), jax.process_count())
     stream = batches(source, at)
-    clock, pending = Clock(), None
+    clock, pending = Clock(at), None
     shown: dict[str, float] = {}
 
     def flush() -> None:
@@ -140,12 +139,12 @@ def fit(
             last = done == t['steps']
             if done % t['log_every'] == 0 or last:
                 pending = done, window
-                folder.append('timing.jsonl', {'step': done} | clock.lap(tokens * min(t['log_every'], done - at)))
+                folder.append('timing.jsonl', {'step': done} | clock.lap(done, tokens))
             if done % t['validate_every'] == 0 or last:
                 flush()
                 found = {f'{m.task}/{m.metric}': m.value for m in suite.validate(run.encoder, state.params)}
                 folder.append('metrics.jsonl', {'step': done, 'split': 'validation', 'tokens': done * tokens} | found)
-                clock = Clock()
+                clock = Clock(done)
             if done % t['checkpoint_every'] == 0 or last:
                 flush()
                 checkpoints.save(done, state, {'config': run.config, 'fingerprint': run.fingerprint, 'hash': run.hash})

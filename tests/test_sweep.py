@@ -144,6 +144,8 @@ def test_algebra():
     assert seeds(2) == [{'seed': 0}, {'seed': 1}]
     with pytest.raises(BadInput, match='sets x twice'):
         prod(a, a)
+    with pytest.raises(BadInput, match='twice'):
+        prod([{'objectives.mlm': {}}], arm('none', objectives={'mlm': {}}))
 
 
 @pytest.mark.parametrize(
@@ -153,11 +155,25 @@ def test_algebra():
         ({'optimiser.learning_rate': 1.0}, "did you mean 'optimizer.learning_rate'"),
         ({'seeed': 1}, "did you mean 'seed'"),
         ({'train.batch': 'many'}, 'config.train.batch'),
+        ({'optimizer': {'wramup': 3.0}}, "did you mean 'optimizer.warmup'"),
+        ({'objectives': 'mlm'}, 'a dict would do'),
     ],
 )
 def test_overlays_are_strict(point, message):
     with pytest.raises(BadInput, match=message):
         overlay(base.get_config(), point)
+
+
+def test_a_section_in_a_point_changes_only_what_it_names():
+    config = overlay(base.get_config(), {'optimizer': {'warmup': 3.0}})
+    assert config.optimizer.warmup == 3.0
+    assert config.optimizer.b1 == base.get_config().optimizer.b1
+
+
+def test_arms_and_an_argument_of_their_objective(store, tmp_path):
+    rates = [{'objectives.mlm.select.rate': rate} for rate in (0.15, 0.4)]
+    planned = sweep.plan(small(store), prod(arm('none', objectives={'mlm': {}}), rates), epath.Path(tmp_path))
+    assert [float(p.run.objectives['mlm'].select.rate) for p in planned] == [np.float32(0.15), np.float32(0.4)]
 
 
 def test_the_hash_follows_the_numbers_and_nothing_else(store, tmp_path):
@@ -202,6 +218,11 @@ def test_a_workdir_of_another_sweep_is_refused(tmp_path):
         ({'train.devices': 99}, 'config.train.devices is 99'),
         ({'evaluation.tasks': ('mlm', 'nspp')}, "did you mean 'nsp'"),
         ({'evaluation.test_rows': 0}, 'config.evaluation.test_rows'),
+        ({'evaluation.refit.rows': 1}, 'config.evaluation.refit.rows'),
+        ({'seed': -1}, 'config.seed'),
+        ({'rows.dupe_factor': 0}, 'config.rows.dupe_factor'),
+        ({'objectives': {'mlm': 0.3}}, 'dict'),
+        ({'objectives': {'mlm': {'k': -3}}}, 'mlm.k'),
         ({'objectives': {'nsp': {}, 'mlm': {'variant': 'original'}}}, 'mixes'),
     ],
 )

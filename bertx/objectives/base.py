@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -87,8 +88,10 @@ def available() -> list[str]:
     return sorted(set(names) - {'__init__', 'base', 'pair'})
 
 
-def construct(cls: type, arguments: dict[str, Any], key: str) -> Any:
+def construct(cls: type, arguments: Mapping[str, Any], key: str) -> Any:
     """The dataclass from a config's dict; an unknown argument raises and names the key."""
+    if not isinstance(arguments, Mapping):
+        raise BadInput(f'{key} is {arguments!r}; its arguments in a dict would do')
     fields = {field.name for field in dataclasses.fields(cls) if field.init}
     values = {}
     for name, value in arguments.items():
@@ -96,6 +99,8 @@ def construct(cls: type, arguments: dict[str, Any], key: str) -> Any:
             raise unknown(f'{key} has no argument', name, fields) if fields else BadInput(f'{key} takes no arguments')
         choices = getattr(cls, 'parts', {}).get(name)
         if choices is not None:
+            if not isinstance(value, Mapping):
+                raise BadInput(f'{key}.{name} is {value!r}; its arguments in a dict would do')
             value = dict(value)
             kind = value.pop('name', next(iter(choices)))
             if kind not in choices:
@@ -110,7 +115,7 @@ def make(objectives: dict[str, dict[str, Any]], length: int) -> dict[str, Object
     made = {}
     for name, arguments in objectives.items():
         key = f'config.objectives.{name}'
-        objective = construct(find(name), dict(arguments), key)
+        objective = construct(find(name), arguments, key)
         objective.check(key)
         made[name] = objective.sized(length)
     if not made:

@@ -36,6 +36,8 @@ class MLM(Objective):
     def check(self, key: str) -> None:
         if self.variant not in ('clean', 'original'):
             raise BadInput(f"{key}.variant is {self.variant!r}; 'clean' or 'original' would do")
+        if self.k < 0:
+            raise BadInput(f'{key}.k is {self.k}; 0, for as many as the rate needs, or more would do')
         if self.select is not None:
             self.select.check(f'{key}.select')
         if self.replace_by is not None:

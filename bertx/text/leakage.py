@@ -64,21 +64,26 @@ def report(store, options: RowOptions, label: str, seed: int = 0, most: int = 50
     numbers = [np.arange(min(most, len(rows))) for rows in (train, held_out)]
     y, y_held_out = (r.plan(0).labels[label][n] for r, n in zip((train, held_out), numbers, strict=True))
 
+    share = float(np.mean(y_held_out[y_held_out >= 0]))
+    majority = max(share, 1 - share)
+
     def accuracy(features, classifier) -> float:
+        if len(np.unique(y[y >= 0])) < 2:
+            return majority  # nothing to fit: every pair has the same label
         classifier.fit(features(train, numbers[0])[y >= 0], y[y >= 0])
         known = y_held_out >= 0
         return float(classifier.score(features(held_out, numbers[1])[known], y_held_out[known]))
 
     lengths, all_labels = _lengths(train, np.arange(len(train))), train.plan(0).labels[label]
-    gap = lengths[all_labels == 1].mean(0) - lengths[all_labels == 0].mean(0)
-    known = y_held_out[y_held_out >= 0]
+    sides = [lengths[all_labels == value] for value in (0, 1)]
+    gap = sides[1].mean(0) - sides[0].mean(0) if all(map(len, sides)) else np.full(4, np.nan)
     return Leakage(
         label=label,
         rows=int((all_labels >= 0).sum()),
         balance=float((all_labels == 1).sum() / (all_labels >= 0).sum()),
         length_difference=float(gap[2]),
         first_minus_second=float(gap[3]),
-        majority=float(max(np.mean(known), 1 - np.mean(known))),
+        majority=majority,
         length_only=accuracy(_lengths, HistGradientBoostingClassifier(max_iter=50, random_state=0)),
         bag_of_words=accuracy(_words, LogisticRegression(C=0.1, max_iter=200)),
     )

@@ -38,6 +38,8 @@ def options_for(needs: list[Needs], **settings) -> RowOptions:
                 f'the objective with label {need.label!r} needs config.rows.format = {" or ".join(need.formats)}, '
                 f'not {options.format}'
             )
+    if options.dupe_factor < 1:
+        raise BadInput(f'config.rows.dupe_factor is {options.dupe_factor}; 1 or more would do')
     least = segment_pair.SPECIALS + 2
     if options.length < least:
         raise BadInput(f'config.rows.length is {options.length}; two segments and their special tokens want {least}')

@@ -44,7 +44,11 @@ class RunFolder:
     def start(self, config: dict[str, Any]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.path / 'config.json', json.dumps(config, indent=1, sort_keys=True))
-        write_atomically(self.path / 'provenance.json', json.dumps(provenance(), indent=1))
+        file, content = self.path / 'provenance.json', provenance()
+        if file.exists():  # what began the run stays; each start since is listed in it
+            first = json.loads(file.read_text())
+            content = first | {'resumed': [*first.get('resumed', []), content]}
+        write_atomically(file, json.dumps(content, indent=1))
 
     @property
     def checkpoints(self) -> epath.Path:

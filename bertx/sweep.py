@@ -212,7 +212,7 @@ def run_all(planned: list[Planned], progress: Callable[..., Any]) -> dict[str, s
         except Exception as error:  # noqa: BLE001 - whatever a run dies of, the others go on
             reason = f'{type(error).__name__}: {error}'
             log.error('%s failed: %s', p.id, reason, exc_info=not isinstance(error, train.NotFinite))
-            p.folder.fail(_about(p), reason)
+            p.folder.fail(_about(p, max((line['step'] for line in p.folder.metrics()), default=0)), reason)
             failed[p.id] = reason
     return failed
 
@@ -226,10 +226,9 @@ def run_one(p: Planned, advance) -> None:
         measured = p.suite.final(p.run.encoder, state.params)
         for m in measured:
             log.info('%s %s %s, %s head: %.4f', m.split, m.task, m.metric, m.head, m.value)
-    p.folder.finish(_about(p) | {'wall_s': round(time.perf_counter() - begun, 1)}, measured)
+    p.folder.finish(_about(p, p.run.train['steps']) | {'wall_s': round(time.perf_counter() - begun, 1)}, measured)
 
 
-def _about(p: Planned) -> dict[str, Any]:
-    steps = p.run.train['steps']
+def _about(p: Planned, steps: int) -> dict[str, Any]:
     tokens = steps * p.run.train['batch'] * p.run.rows.length
     return {'arm': p.arm, 'seed': p.run.seed, 'step': steps, 'tokens': tokens, 'flops': p.run.flops_per_step * steps}

@@ -131,9 +131,13 @@ def test_a_failing_run_is_named_and_stops_nobody(store, tmp_path):
     assert list(failed) == [wild.id]
     assert 'learning_rate' in failed[wild.id]
     assert wild.folder.result['status'] == 'failed'
+    assert wild.folder.result['step'] == 3  # where the first log line showed it
+    assert wild.folder.result['tokens'] == 3 * 8 * 32
     assert tame.folder.done
     again, failed = run(config, points, tmp_path)  # a failed run is tried again, a finished one is not
     assert list(failed) == [wild.id]
+    starts = [json.loads((p.folder.path / 'provenance.json').read_text()).get('resumed', []) for p in planned]
+    assert list(map(len, starts)) == [1, 0]
 
 
 def test_algebra():

@@ -12,6 +12,9 @@ from flax import struct
 
 Array = Any  # jax.Array under a trace, numpy.ndarray on the host
 
+FIRST_CHARS = 29  # a to z, punctuation, digit, other: classes of Vocabulary.first_char_V
+TOKEN_TYPES = 4  # content word, stop word, digits, punctuation: classes of Vocabulary.type_V
+
 
 @struct.dataclass
 class Vocabulary:
@@ -20,6 +23,8 @@ class Vocabulary:
     mask: Array  # [] the id of [MASK]
     ordinary_V: Array  # [V] bool: text, that is no special token; may be selected and may replace
     unigram_V: Array  # [V] float32: counts in the training split
+    first_char_V: Array = None  # [V] int32: class of a piece's first character, of FIRST_CHARS (bertx/text/tables.py)
+    type_V: Array = None  # [V] int32: content word, stop word, digits or punctuation, of TOKEN_TYPES
 
 
 @struct.dataclass
@@ -31,6 +36,7 @@ class Example:
     positions: Array  # [L] int32, from 0 in each segment
     type_ids: Array  # [L] int32: 0 for [CLS] A [SEP], 1 for B [SEP]
     word_ids: Array  # [L] int32: equal for the pieces of a word; each special token is a word of its own
+    unit_ids: Array  # [L] int32: equal for the pieces of a unit of config.rows.units; elsewhere units are words
     starts: Array  # [S] int32: where each packed pair's [CLS] stands
     labels: dict[str, Array]  # name -> [S] int32; -1: no such pair here
     epoch: Array  # [] uint32: with `index` the key of this row's noise

@@ -26,7 +26,7 @@ def rows(n: int, real: int = 30, seed: int = 0) -> Example:
     zero = np.zeros((n, 1), np.int32)
     return Example(
         tokens.astype(np.int32), segment, at.astype(np.int32), (at > 10).astype(np.int32) * segment,
-        at.astype(np.int32), zero, {'nsp': zero}, np.zeros(n, np.uint32), np.arange(n, dtype=np.uint32),
+        at.astype(np.int32), at.astype(np.int32), zero, {'nsp': zero}, np.zeros(n, np.uint32), np.arange(n, dtype=np.uint32),
     )  # fmt: skip
 
 

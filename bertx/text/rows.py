@@ -114,6 +114,7 @@ class Rows:
             positions=np.where(real, at, 0).astype(np.int32),
             type_ids=((at > a_end) & real).astype(np.int32),
             word_ids=(np.cumsum(begins, axis=1) - 1).astype(np.int32),
+            unit_ids=(np.cumsum(begins, axis=1) - 1).astype(np.int32),
             starts=np.zeros((len(rows), 1), np.int32),
             labels={name: values[rows][:, None].astype(np.int32) for name, values in plan.labels.items()},
             epoch=np.full(len(rows), epoch, np.uint32),

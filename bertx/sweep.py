@@ -125,6 +125,11 @@ class Stores:
         return self.open(config.data.store, prepare_options(config))
 
     def _open(self, path: str, options) -> TokenStore:
+        store = self._find(path, options)
+        store.verify()  # a second for each GB
+        return store
+
+    def _find(self, path: str, options) -> TokenStore:
         if path:
             store = TokenStore(path)
             if options.tokenizer:

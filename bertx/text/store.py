@@ -25,8 +25,9 @@ import pyarrow as pa
 
 from bertx.errors import BadInput, unknown
 from bertx.text.tokenizer import Tokenizer
+from bertx.text.words import UNSPACED
 
-FORMAT = 1
+FORMAT = 2
 SHARD_TOKENS = 2**26  # 64 Mi tokens: a split's writer holds one shard in memory, 192 MiB of uint16 and uint8
 
 
@@ -220,6 +221,13 @@ class TokenStore:
         tokenizer = Tokenizer.load(self.path / 'tokenizer.json')
         check_tokenizer(self, tokenizer)
         return tokenizer
+
+    @property
+    def marks_words(self) -> bool:
+        """Whether word starts mean words; not where they came from a tokenizer that cannot tell them."""
+        if self.meta.get('options', {}).get('words', 'tokenizer') != 'tokenizer':
+            return True
+        return self.tokenizer.marks_words and self.language not in UNSPACED
 
     def split(self, name: str) -> 'Split':
         """The split of this name, opened once; BadInput if the store has no such split."""

@@ -7,12 +7,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from bertx.errors import BadInput
+from bertx.text.words import Finder
 
 SPECIALS = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')  # ids 0 to 4 in what is trained here
 ROLES = {
@@ -48,6 +50,7 @@ class Tokenizer:
         self.sep_id = self._role('sep', origin)
         self.mask_id = self._role('mask', origin)
         self.unk_id = self._role('unk', origin) if self._has('unk') else None  # byte-level vocabularies need none
+        self._read_marks(content)
 
     def _has(self, role: str) -> bool:
         return any(name in self.vocabulary for name in ROLES[role])
@@ -56,6 +59,24 @@ class Tokenizer:
         if not self._has(role):
             raise BadInput(f'{origin}: the vocabulary has no {role} token; add {" or ".join(ROLES[role])}')
         return next(self.vocabulary[name] for name in ROLES[role] if name in self.vocabulary)
+
+    def _read_marks(self, content: dict[str, Any]) -> None:
+        """How the tokenizer tells words from pieces: by cutting text into words first, or by marks in its pieces."""
+        model = content['model']
+        self._byte_level = '"ByteLevel"' in json.dumps([content.get('normalizer'), content.get('pre_tokenizer')])
+        self._byte_fallback = bool(model.get('byte_fallback'))
+        self._prefix = model.get('continuing_subword_prefix') or ''
+        self._suffix = model.get('end_of_word_suffix') or ''
+        mark = 'Ġ' if self._byte_level else '▁'
+        self._mark = mark if not self._prefix and any(p.startswith(mark) for p in self.vocabulary) else ''
+        text = 'ab ab'
+        if self._tokenizer.normalizer:
+            text = self._tokenizer.normalizer.normalize_str(text)
+        parts = self._tokenizer.pre_tokenizer.pre_tokenize_str(text) if self._tokenizer.pre_tokenizer else [(text, ())]
+        words = sum(not part.isspace() for part, _ in parts)
+        self._uncut = words == 1
+        # Whether word starts are what the name says. Of others each piece is a word, or each sentence.
+        self.marks_words: bool = words == 2 or self._uncut and bool(self._mark)
 
     @classmethod
     def train(cls, sentences: Iterable[str], vocab_size: int, lowercase: bool = True) -> 'Tokenizer':
@@ -124,10 +145,42 @@ class Tokenizer:
         ordinary_V[[*specials, *self._tokenizer.get_added_tokens_decoder()]] = False
         return ordinary_V
 
-    def encode(self, sentences: Sequence[str], allow_special: bool = False) -> list[tuple[np.ndarray, np.ndarray]]:
+    def begins(self) -> np.ndarray:
+        """[V] bool: which pieces can begin a word, as far as their marks tell."""
+        begins_V = np.zeros(self.vocab_size, bool)
+        for piece, i in self.vocabulary.items():
+            begins_V[i] = piece.startswith(self._mark) and not (self._prefix and piece.startswith(self._prefix))
+        return begins_V
+
+    def texts(self) -> list[str]:
+        """[V] the text that each piece stands for, without marks of words; '' for a hole in the ids.
+
+        A piece with a part of a character has U+FFFD there.
+        """
+        texts = [''] * self.vocab_size
+        for piece, i in self.vocabulary.items():
+            text = piece.removeprefix(self._prefix).removesuffix(self._suffix)
+            if self._byte_level:
+                text = decoders.ByteLevel().decode([text])
+            elif self._byte_fallback:
+                text = decoders.ByteFallback().decode([text])
+            texts[i] = (text.replace(self._mark, ' ') if self._mark else text).strip()
+        return texts
+
+    def last_characters(self, sentences: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each sentence its ids [n] int32 and where in it the last letter of each piece stands [n] int64."""
+        self._tokenizer.encode_special_tokens = True
+        encodings = self._tokenizer.encode_batch(list(sentences), add_special_tokens=False)
+        found = zip(sentences, encodings, strict=True)
+        return [(np.array(e.ids, np.int32), np.array(_last(text, e), np.int64)) for text, e in found]
+
+    def encode(
+        self, sentences: Sequence[str], allow_special: bool = False, words: Finder | None = None
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
         """For each sentence its ids [n] int32 and word starts [n] uint8 (1 where a word begins). Nothing is added.
 
         '[MASK]' and the like are read as any other text, unless `allow_special` makes them the special token.
+        words: finds them in place of the tokenizer; a piece belongs to the word of its last letter.
         """
         self._tokenizer.encode_special_tokens = not allow_special
         encodings = self._tokenizer.encode_batch(list(sentences), add_special_tokens=False)  # `_fast` forgets the words
@@ -135,15 +188,27 @@ class Tokenizer:
         ends = np.cumsum(lengths)
         ids = np.fromiter(chain.from_iterable(e.ids for e in encodings), np.int32, int(lengths.sum()))
         # None, the word of a special token, becomes nan, which differs from itself: each is a word of its own.
-        words = np.array(list(chain.from_iterable(e.word_ids for e in encodings)), np.float64)
+        if words:
+            found = zip(sentences, map(words, sentences), encodings, strict=True)
+            numbers = ([word_of[at] for at in _last(text, e)] for text, word_of, e in found)
+        else:
+            numbers = (e.word_ids for e in encodings)
+        word = np.array(list(chain.from_iterable(numbers)), np.float64)
         starts = np.ones(len(ids), np.uint8)
-        starts[1:] = words[1:] != words[:-1]
+        starts[1:] = word[1:] != word[:-1]
+        if self._uncut and self._mark and not words:
+            starts |= self.begins()[ids]
         starts[(ends - lengths)[lengths > 0]] = 1
         return [(ids[end - n : end], starts[end - n : end]) for end, n in zip(ends, lengths, strict=True)]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Readable text, special tokens included."""
         return self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=False)
+
+
+def _last(text: str, encoding: tokenizers.Encoding) -> list[int]:
+    """Where the last character that is no space stands of each piece; of blank pieces, and marks put in, the first."""
+    return [min(start + max(len(text[start:end].rstrip()) - 1, 0), len(text) - 1) for start, end in encoding.offsets]
 
 
 def _count_words(sentences: Iterable[str], lowercase: bool) -> collections.Counter:

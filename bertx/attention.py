@@ -9,10 +9,12 @@ from bertx.types import Array
 MASKED = -1e9
 
 
-def segment_mask(segment_ids_BL: Array) -> Array:
-    """[B, 1, L, L] bool: a query sees the keys of its own segment; padding (segment 0) is seen by nobody."""
+def attention_mask(segment_ids_BL: Array, causal: bool = False) -> Array:
+    """[B, 1, L, L] bool: a query sees the keys of its own segment, with `causal` none after itself; padding (segment 0)
+    is seen by nobody."""
     queries, keys = segment_ids_BL[:, None, :, None], segment_ids_BL[:, None, None, :]
-    return (queries == keys) & (keys > 0)
+    mask = (queries == keys) & (keys > 0)
+    return jnp.tril(mask) if causal else mask
 
 
 def attend(q_BLHC, k_BLHC, v_BLHC, mask, implementation: str = 'plain', drop=None) -> Array:

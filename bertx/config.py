@@ -52,7 +52,8 @@ class Run:
         for path in EXECUTION:
             section, key = path.split('.')
             numbers[section] = {name: value for name, value in numbers[section].items() if name != key}
-        content = json.dumps([NUMERICS_VERSION, self.fingerprint, numbers], sort_keys=True)
+        read = [found for objective in self.objectives.values() if (found := objective.content())]
+        content = json.dumps([NUMERICS_VERSION, self.fingerprint, numbers, *read], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:8]
 
     @property
@@ -136,9 +137,12 @@ def make_run(config, store) -> Run:
     options = OptimizerOptions(**{k: config['optimizer'][k] for k in ('name', 'schedule', 'bias_correction')})
     options.check()
     rows = options_for([o.needs for o in objectives.values()], **config['rows'])
+    encoder = encoder_config(config, store.tokenizer.vocab_size)
+    for objective in objectives.values():
+        encoder = objective.adapt(encoder)
     return Run(
         config=config,
-        encoder=encoder_config(config, store.tokenizer.vocab_size),
+        encoder=encoder,
         objectives=jax.tree.map(np.float32, objectives),
         optimizer=options,
         hyper=hyper_parameters(config),

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from bertx.encoder_config import EncoderConfig
-from bertx.types import Array, DropoutRates, View
+from bertx.types import Array, DropoutRates, Tables, View
 
 
 class Dropout(nn.Module):
@@ -20,19 +20,29 @@ class Dropout(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """Sum of the three tables, LayerNorm, dropout (BERT)."""
+    """Sum of the three tables, LayerNorm, dropout (BERT): [B, L, table_width]."""
 
     config: EncoderConfig
 
     def setup(self):
         c = self.config
-        table = lambda rows, init: nn.Embed(rows, c.width, embedding_init=init, dtype=c.compute_dtype)
-        self.token = table(c.vocab_size, c.initializer)
-        self.position = table(c.max_positions, c.place_initializer)
+        table = lambda rows, init: nn.Embed(rows, c.table_width, embedding_init=init, dtype=c.compute_dtype)
+        zeros = nn.initializers.zeros
+        self.token = table(c.vocab_size, zeros if c.delta_embeddings else c.initializer)
+        self.position = table(c.max_positions, zeros if c.delta_embeddings else c.place_initializer)
         self.type = table(c.type_vocab, c.place_initializer)
         self.norm = nn.LayerNorm(c.norm_eps, dtype=c.compute_dtype)
         self.dropout = Dropout()
 
-    def __call__(self, view: View, rates: DropoutRates | None):
-        x_BLD = self.token(view.tokens) + self.position(view.positions) + self.type(view.type_ids)
-        return self.dropout(self.norm(x_BLD), rates and rates.hidden)
+    def tables(self, base: Tables | None = None) -> Tables:
+        """Token and position tables; `base`'s are added, and get no gradient from here (GDES, He et al. 2023)."""
+        own = Tables(self.token.embedding, self.position.embedding)
+        return own if base is None else jax.tree.map(lambda x, y: jax.lax.stop_gradient(y) + x, own, base)
+
+    def __call__(self, view: View, rates: DropoutRates | None, base: Tables | None = None):
+        dtype = self.config.compute_dtype
+        tables = self.tables(base)
+        token_BLE = jnp.take(tables.token_VE, view.tokens, axis=0).astype(dtype)
+        position_BLE = jnp.take(tables.position_PE, view.positions, axis=0).astype(dtype)
+        x_BLE = token_BLE + position_BLE + self.type(view.type_ids)
+        return self.dropout(self.norm(x_BLE), rates and rates.hidden)

@@ -5,10 +5,10 @@ from functools import partial
 import flax.linen as nn
 import jax
 
-from bertx.attention import attend, segment_mask
+from bertx.attention import attend, attention_mask
 from bertx.embeddings import Dropout, Embeddings
 from bertx.encoder_config import EncoderConfig
-from bertx.types import DropoutRates, Encoded, View
+from bertx.types import DropoutRates, Encoded, Tables, View
 
 
 class SelfAttention(nn.Module):
@@ -53,6 +53,7 @@ class Encoder(nn.Module):
     def setup(self):
         c = self.config
         self.embeddings = Embeddings(c)
+        self.project = nn.Dense(c.width, kernel_init=c.initializer, dtype=c.compute_dtype)
         self.layers = nn.scan(
             Block,
             variable_axes={'params': 0},
@@ -62,10 +63,21 @@ class Encoder(nn.Module):
             unroll=min(c.unroll, c.layers),
         )(c)
 
-    def __call__(self, view: View, rates: DropoutRates | None = None) -> Encoded:
-        x_BLD = self.embeddings(view, rates)
-        x_BLD, _ = self.layers(x_BLD, segment_mask(view.segment_ids), rates)
-        return Encoded(x_BLD, self.embeddings.token.embedding, view)
+    def __call__(
+        self,
+        view: View,
+        rates: DropoutRates | None = None,
+        embeddings: Embeddings | None = None,
+        base: Tables | None = None,
+    ) -> Encoded:
+        """embeddings: another network's input layer, in place of the own one. base: see `Embeddings.tables`."""
+        c = self.config
+        embeddings = embeddings or self.embeddings
+        x_BLD = embeddings(view, rates, base)
+        if x_BLD.shape[-1] != c.width:
+            x_BLD = self.project(x_BLD)
+        x_BLD, _ = self.layers(x_BLD, attention_mask(view.segment_ids, c.causal), rates)
+        return Encoded(x_BLD, embeddings.tables(base).token_VE, view, c.causal)
 
 
 def count(params) -> int:

@@ -25,15 +25,22 @@ class EncoderConfig:
     width: int = 768
     heads: int = 12
     mlp_width: int = 3072
+    embedding_width: int = 0  # of the input tables; 0: the encoder's own, else a dense layer lies between (ELECTRA)
     max_positions: int = 512
     type_vocab: int = 2
     std: float = 0.02  # of the untruncated normal, as TF's: cut at two of these, the real one is REAL_STD times it
     place_gain: float = 1.0  # times std for the position and type tables
     value_gain: float = 1.0  # times std for the value and output projections of attention
     norm_eps: float = 1e-12
+    causal: bool = False  # a token sees what is before it only
+    delta_embeddings: bool = False  # token and position tables start at 0 and are added to given ones (GDES)
     precision: str = 'float32'  # of the computation; parameters and softmax stay float32
     attention: str = 'plain'
     unroll: int = 1
+
+    @property
+    def table_width(self) -> int:
+        return self.embedding_width or self.width
 
     @property
     def initializer(self):

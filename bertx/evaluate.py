@@ -8,12 +8,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from bertx import model, parallel, refit
+from bertx import model, parallel
+from bertx.config import Run
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput
 from bertx.model import Net
 from bertx.objectives import base
-from bertx.objectives.pair import PairObjective
+from bertx.objectives.base import Objective
+from bertx.refit import Features, RefitOptions, refit
+from bertx.step import State
 from bertx.text.rows import Rows, options_for, padded
 from bertx.text.segment_pair import kinds_for
 from bertx.types import Example, Term, Vocabulary
@@ -38,53 +41,59 @@ class Measurement:
 @functools.lru_cache
 def terms_function(config: EncoderConfig, structure):
     """Compiled for one objective: per-example losses and metrics."""
-    net = model.make_net(config, jax.tree.unflatten(structure, [0.0] * structure.num_leaves))
+    net = model.make_net(config, model.rebuilt(structure))
 
     @jax.jit
-    def terms(params, objectives, root, vocab: Vocabulary, batch: Example) -> dict[str, Term]:
+    def terms(variables, objectives, root, vocab: Vocabulary, batch: Example) -> dict[str, Term]:
         view, targets = model.corrupt(objectives, root, vocab, batch)
-        found: Any = net.apply({'params': params}, objectives, view, targets)
+        found: Any = net.apply(variables, objectives, view, targets)
         losses, metrics = found
-        return {name: loss.term for name, loss in losses.items()} | metrics
+        return {name.split('/')[1]: loss.term for name, loss in losses.items()} | {
+            name.split('/')[1]: term for name, term in metrics.items()
+        }
 
     return terms
 
 
 @functools.lru_cache
 def features_function(config: EncoderConfig, structure):
-    """Compiled for one pair objective: (encoder's parameters, ...) -> what its head reads, and the targets."""
-    (name,) = jax.tree.unflatten(structure, [0.0] * structure.num_leaves)
+    """Compiled for one objective: (encoder's parameters, ...) -> what its head reads, and the targets."""
+    (name,) = model.rebuilt(structure)
     net = Net(config, {})
 
     @jax.jit
     def features(params, objectives, root, vocab: Vocabulary, batch: Example):
         view, targets = model.corrupt(objectives, root, vocab, batch)
-        encoded = net.apply({'params': params}, view, method=Net.encode)
+        encoded = net.apply({'params': {'encoder': params}}, view, method=Net.encode)
         return objectives[name].features(encoded, targets[name]), targets[name]
 
     return features
 
 
 class Task:
-    """An objective with its default arguments, on rows that are the same for every run."""
+    """An objective on rows and with noise that are the same for every run."""
 
-    def __init__(self, name: str, store, vocab: Vocabulary, settings: dict[str, Any], evaluation: dict[str, Any], mesh):
-        try:
-            self.objectives = base.make({name: {}}, settings['length'])
-            self.options = options_for([o.needs for o in self.objectives.values()], **settings)
-        except BadInput as error:
-            raise BadInput(f'config.evaluation.tasks: {error}') from None
+    def __init__(
+        self,
+        name: str,
+        objective: Objective,
+        store,
+        vocab: Vocabulary,
+        settings: dict[str, Any],
+        evaluation: dict[str, Any],
+        mesh,
+    ):
+        self.options = options_for([objective.needs], **settings)
         self.name, self.store, self.vocab, self.mesh = name, store, vocab, mesh
         self.seed, self.size = evaluation['seed'], evaluation['batch']
-        self.objective = self.objectives[name]
-        self.objectives = jax.tree.map(np.float32, self.objectives)
+        self.objectives = jax.tree.map(np.float32, {name: objective})
         self.structure = jax.tree.structure(self.objectives)
         self.root = jax.random.key(self.seed)
         self.batches = functools.lru_cache(self._batches)
 
     @property
-    def is_pair(self) -> bool:
-        return isinstance(self.objective, PairObjective)
+    def head(self) -> str:
+        return f'heads_{self.name}'
 
     def _batches(self, split: str, count: int) -> tuple[list[Example], int]:
         """`count` rows of the split in batches, the last one filled up; and how many are real. Labels are balanced."""
@@ -102,28 +111,29 @@ class Task:
         parts = [function(params, self.objectives, self.root, self.vocab, put(batch)) for batch in batches]
         return jax.tree.map(lambda *x: np.concatenate([np.asarray(y) for y in x])[:count], *parts)
 
-    def features(self, config: EncoderConfig, params, split: str, count: int):
-        return self._map(features_function(config, self.structure), {'encoder': params['encoder']}, split, count)
-
-    def own(self, config: EncoderConfig, params, split: str, count: int) -> list[Measurement]:
+    def own(self, run: Run, state: State, split: str, count: int) -> list[Measurement]:
         """All losses and metrics with the head that the run trained."""
-        used = {key: params[key] for key in ('encoder', f'heads_{self.name}')}
-        terms = self._map(terms_function(config, self.structure), used, split, count)
-        return [
-            Measurement(self.name, 'own', split, metric.split('/')[1], term.sum, term.weight)
-            for metric, term in terms.items()
-        ]
+        used = {key: state.params[key] for key in ('encoder', self.head)}
+        frozen = {key: value for key, value in state.frozen.items() if key == self.head}
+        function = terms_function(run.encoder, self.structure)
+        terms = self._map(function, {'params': used, 'frozen': frozen}, split, count)
+        return self._measured('own', split, terms)
 
-    def pair(self, config: EncoderConfig, params, split: str, count: int, options: refit.RefitOptions):
-        """Accuracy of the run's own head, if it has one, and of a fresh head on the same frozen features."""
-        cls: Any = type(self.objective)
-        train, test = self.features(config, params, 'train', options.rows), self.features(config, params, split, count)
-        scores = {'refit': refit.refit(config, cls, options, train, test)}
-        if f'heads_{self.name}' in params:
-            scores['own'] = jax.device_get(refit.score_function(config, cls)(params[f'heads_{self.name}'], *test))
-        return [
-            Measurement(self.name, head, split, 'accuracy', score.sum, score.weight) for head, score in scores.items()
-        ]
+    def refit(self, run: Run, params, split: str, count: int, options: RefitOptions) -> list[Measurement]:
+        """With a fresh head on the frozen encoder, whose parameters these are."""
+        function = features_function(run.encoder, self.structure)
+        table = params['embeddings']['token']['embedding']
+
+        def features(which: str, rows: int) -> Features:
+            x_NKD, targets = self._map(function, params, which, rows)
+            return Features(x_NKD, targets, table)
+
+        fit, test = features('train', options.rows), features(split, count)
+        (single,) = (jax.tree.structure(objective) for objective in self.objectives.values())
+        return self._measured('refit', split, refit(run.encoder, single, options, fit, test))
+
+    def _measured(self, head: str, split: str, terms: dict[str, Term]) -> list[Measurement]:
+        return [Measurement(self.name, head, split, metric, t.sum, t.weight) for metric, t in terms.items()]
 
     def unigram(self, split: str, count: int) -> Measurement:
         """Accuracy of predicting the training split's most frequent text token at every masked position."""
@@ -146,11 +156,13 @@ class Suite:
                 raise BadInput(f'config.evaluation.{key} is {self.evaluation[key]}; 2 or more would do')
         # Whole rows on each device.
         evaluation = dict(self.evaluation) | {'batch': math.ceil(self.evaluation['batch'] / mesh.size) * mesh.size}
-        make = functools.partial(
+        self.make = functools.partial(
             Task, store=store, vocab=vocab, settings=config['rows'], evaluation=evaluation, mesh=mesh
         )
-        self.tasks = {name: make(name) for name in self.evaluation['tasks']}
-        self.options = refit.RefitOptions(**self.evaluation['refit'])
+        self.tasks = {name: self._task(name, config['rows']['length']) for name in self.evaluation['tasks']}
+        settings = dict(self.evaluation['refit'])
+        self.refitted = [name for name in settings.pop('tasks') if base.find(name) and name in self.tasks]
+        self.options = RefitOptions(**settings)
         for key in ('rows', 'steps', 'batch'):
             if getattr(self.options, key) < 2:
                 raise BadInput(f'config.evaluation.refit.{key} is {getattr(self.options, key)}; 2 or more would do')
@@ -159,20 +171,28 @@ class Suite:
             task.batches('validation', self.evaluation['validation_rows'])
             task.batches('test', self.evaluation['test_rows'])
 
-    def validate(self, config: EncoderConfig, params) -> list[Measurement]:
-        """During training: the tasks that the run has heads for."""
-        rows = self.evaluation['validation_rows']
-        mine = [task for task in self.tasks.values() if f'heads_{task.name}' in params]
-        return [m for task in mine for m in task.own(config, params, 'validation', rows)]
+    def _task(self, name: str, length: int) -> Task:
+        try:
+            return self.make(name, base.make({name: {}}, length)[name])
+        except BadInput as error:
+            raise BadInput(f'config.evaluation.tasks: {error}') from None
 
-    def final(self, config: EncoderConfig, params, split: str = 'test') -> list[Measurement]:
-        """At the end: own heads, refitted pair heads whatever the run was trained on, and the unigram baseline."""
-        rows, found = self.evaluation['test_rows'], []
-        for task in self.tasks.values():
-            if task.is_pair:
-                found += task.pair(config, params, split, rows, self.options)
-            elif f'heads_{task.name}' in params:
-                found += task.own(config, params, split, rows)
-            if task.name == 'mlm':
-                found.append(task.unigram(split, rows))
+    def own_tasks(self, run: Run) -> list[Task]:
+        """The tasks that the run has heads for, and its other objectives with its own arguments."""
+        return [self.tasks.get(name) or self.make(name, objective) for name, objective in run.objectives.items()]
+
+    def validate(self, run: Run, state: State) -> list[Measurement]:
+        """During training: with the run's own heads."""
+        rows = self.evaluation['validation_rows']
+        return [m for task in self.own_tasks(run) for m in task.own(run, state, 'validation', rows)]
+
+    def final(self, run: Run, state: State, split: str = 'test') -> list[Measurement]:
+        """At the end: own heads, heads refitted whatever the run was trained on, and the unigram baseline."""
+        rows = self.evaluation['test_rows']
+        found = [m for task in self.own_tasks(run) for m in task.own(run, state, split, rows)]
+        params = model.encoder_params(run.encoder, run.objectives, state.params)
+        for name in self.refitted:
+            found += self.tasks[name].refit(run, params, split, rows, self.options)
+        if 'mlm' in self.tasks:
+            found.append(self.tasks['mlm'].unigram(split, rows))
         return found

@@ -1,10 +1,12 @@
-"""What objectives put on the encoder. The trainer never sees these; objectives build and call them."""
+"""What objectives put on the encoder: called with vectors and the encoder's embedding table.
+
+The trainer never sees these; objectives build and call them.
+"""
 
 import flax.linen as nn
 import jax.numpy as jnp
 
 from bertx.encoder_config import EncoderConfig
-from bertx.types import Encoded
 
 
 def gather(x_BLD, at_BK):
@@ -12,20 +14,55 @@ def gather(x_BLD, at_BK):
     return jnp.take_along_axis(x_BLD, at_BK[..., None], axis=1)
 
 
+def ends(segment_ids_BL, starts_BS):
+    """[B, S]: where the segments end that begin at the given positions; what a causal encoder's head reads."""
+    own_BS = jnp.take_along_axis(segment_ids_BL, starts_BS, axis=1)
+    same_BSL = segment_ids_BL[:, None, :] == own_BS[..., None]
+    return segment_ids_BL.shape[1] - 1 - jnp.argmax(same_BSL[..., ::-1], axis=-1)
+
+
 class TokenHead(nn.Module):
-    """BERT's MLM head, on the gathered positions only, so that no B x L x V array is ever made."""
+    """BERT's MLM head: dense, gelu, LayerNorm, then the transposed embedding table and a bias.
+
+    Called on gathered positions, or in chunks of a row (`losses.by_chunks`), so that no B x L x V array is ever made.
+    """
 
     config: EncoderConfig
 
-    @nn.compact
-    def __call__(self, encoded: Encoded, at_BK):
+    def setup(self):
         c = self.config
-        x_BKD = gather(encoded.hidden_BLD, at_BK)
+        self.transform = nn.Dense(c.table_width, kernel_init=c.initializer, dtype=c.compute_dtype)
+        self.norm = nn.LayerNorm(c.norm_eps, dtype=c.compute_dtype)
+        self.bias = self.param('bias', nn.initializers.zeros, (c.vocab_size,))
+
+    def output(self, x_BKD):
+        """[B, K, E] to be multiplied with the table, and the bias [V]."""
+        return self.norm(nn.gelu(self.transform(x_BKD), approximate=False)), self.bias
+
+    def __call__(self, x_BKD, table_VE):
+        """[B, K, V] float32."""
+        x_BKE, bias_V = self.output(x_BKD)
+        return logits(x_BKE, bias_V, table_VE)
+
+
+def logits(x_BKE, bias_V, table_VE):
+    """[B, K, V] float32."""
+    return (x_BKE @ table_VE.astype(x_BKE.dtype).T).astype(jnp.float32) + bias_V[None, None]
+
+
+class ClassHead(nn.Module):
+    """A dense layer with gelu, and a classifier, at each of the given positions (ELECTRA's discriminator: 1 class)."""
+
+    config: EncoderConfig
+    classes: int
+
+    @nn.compact
+    def __call__(self, x_BKD, table_VE=None):
+        """[B, K, classes] float32."""
+        c = self.config
         x_BKD = nn.Dense(c.width, kernel_init=c.initializer, dtype=c.compute_dtype, name='transform')(x_BKD)
-        x_BKD = nn.LayerNorm(c.norm_eps, dtype=c.compute_dtype, name='norm')(nn.gelu(x_BKD, approximate=False))
-        bias_V = self.param('bias', nn.initializers.zeros, (c.vocab_size,))
-        logits_BKV = x_BKD @ encoded.table_VD.astype(x_BKD.dtype).T
-        return logits_BKV.astype(jnp.float32) + bias_V[None, None]
+        x_BKD = nn.gelu(x_BKD, approximate=False).astype(jnp.float32)
+        return nn.Dense(self.classes, kernel_init=c.initializer, name='classifier')(x_BKD)
 
 
 class Pooler(nn.Module):
@@ -46,7 +83,7 @@ class PairHead(nn.Module):
     classes: int = 2
 
     @nn.compact
-    def __call__(self, x_BSD):
+    def __call__(self, x_BSD, table_VE=None):
         c = self.config
         pooled_BSD = Pooler(c, name='pooler')(x_BSD)
         return nn.Dense(self.classes, kernel_init=c.initializer, name='classifier')(pooled_BSD.astype(jnp.float32))

@@ -8,7 +8,7 @@ import jax
 
 from bertx.encoder import Encoder, EncoderConfig
 from bertx.objectives.base import Objective
-from bertx.types import DropoutRates, Encoded, Example, Loss, Term, View, Vocabulary, view_of
+from bertx.types import DropoutRates, Encoded, Example, Loss, Tables, Term, View, Vocabulary, view_of
 
 Objectives = dict[str, Objective]
 
@@ -25,10 +25,12 @@ class Net(nn.Module):
 
     def __call__(self, objectives: Objectives, view: View, targets: dict[str, Any], rates: DropoutRates | None = None):
         """`<objective>/<loss>` -> Loss and `<objective>/<metric>` -> Term, per example."""
-        targets = dict(targets)
+        targets, base = dict(targets), None
         for name, objective in objectives.items():
-            view, targets[name] = objective.rewrite(self.head[name], view, targets[name])
-        encoded = self.encoder(view, rates)
+            head = self.head[name]
+            view, targets[name] = objective.rewrite(head, self.encoder, view, targets[name], rates)
+            base = objective.base(head) or base
+        encoded = self.encoder(view, rates, base=base)
         losses: dict[str, Loss] = {}
         metrics: dict[str, Term] = {}
         for name, objective in objectives.items():
@@ -40,6 +42,34 @@ class Net(nn.Module):
     def encode(self, view: View) -> Encoded:
         """The hidden states without dropout."""
         return self.encoder(view)
+
+    def tables(self, objectives: Objectives) -> Tables:
+        """The encoder's tables with what an objective gives to them."""
+        base = [objective.base(self.head[name]) for name, objective in objectives.items()]
+        return self.encoder.embeddings.tables(next((tables for tables in base if tables is not None), None))
+
+
+def rebuilt(structure) -> Any:
+    """Objectives from their tree structure, with zeros for numbers: enough to build heads and trace with others."""
+    return jax.tree.unflatten(structure, [0.0] * structure.num_leaves)
+
+
+def encoder_params(config: EncoderConfig, objectives: Objectives, params):
+    """The encoder's parameters so that they can be used alone."""
+    if not config.delta_embeddings:
+        return params['encoder']
+    found: Any = make_net(config, objectives).apply({'params': params}, objectives, method=Net.tables)
+    tables = {'token': {'embedding': found.token_VE}, 'position': {'embedding': found.position_PE}}
+    return params['encoder'] | {'embeddings': params['encoder']['embeddings'] | tables}
+
+
+def groups(objectives: Objectives) -> dict[str, Any]:
+    """Path prefix -> factor of the learning rate, for the parameters that have an optimizer group of their own."""
+    return {
+        f'heads_{name}/{path}': factor
+        for name, objective in objectives.items()
+        for path, factor in objective.groups().items()
+    }
 
 
 def make_net(config: EncoderConfig, objectives: Objectives) -> Net:

@@ -86,9 +86,27 @@ def scale_by_uncorrected_adam(b1: Array, b2: Array, eps: Array) -> optax.Gradien
     return optax.GradientTransformation(init, update)
 
 
-def make(options: OptimizerOptions, hyper: Hyper) -> optax.GradientTransformation:
-    """Clip, Adam, decoupled decay, schedule. `hyper` may hold tracers."""
-    scale = optax.scale_by_learning_rate(lambda step: learning_rate(options.schedule, hyper, step))
+def make(
+    options: OptimizerOptions, hyper: Hyper, groups: dict[str, Array] | None = None
+) -> optax.GradientTransformation:
+    """Clip, Adam, decoupled decay, schedule. `hyper` may hold tracers.
+
+    groups: path prefix -> factor of the learning rate. Each is clipped by its own norm, and so is the rest.
+    """
+    if not groups:
+        return _one(options, hyper, 1.0)
+
+    def labels(params):
+        group = lambda path: next((g for g in groups if path.startswith(g)), 'rest')
+        named = lambda path, _: group('/'.join(str(getattr(part, 'key', part)) for part in path))
+        return jax.tree_util.tree_map_with_path(named, params)
+
+    factors: dict[str, Any] = {'rest': 1.0} | groups
+    return optax.partition({name: _one(options, hyper, factor) for name, factor in factors.items()}, labels)
+
+
+def _one(options: OptimizerOptions, hyper: Hyper, factor: Array | float) -> optax.GradientTransformation:
+    scale = optax.scale_by_learning_rate(lambda step: factor * learning_rate(options.schedule, hyper, step))
     if options.name == 'sgd':
         return scale
     adam = optax.scale_by_adam if options.bias_correction else scale_by_uncorrected_adam

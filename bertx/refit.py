@@ -10,12 +10,14 @@ import numpy as np
 import optax
 
 from bertx.encoder_config import EncoderConfig
-from bertx.objectives.pair import PairObjective
+from bertx.model import rebuilt
 from bertx.types import Term
 
 
 @dataclasses.dataclass(frozen=True)
 class RefitOptions:
+    """batch: predictions in a step: a row of MLM gives as many as it has slots, a pair one."""
+
     rows: int = 4096
     steps: int = 500
     batch: int = 512
@@ -23,29 +25,38 @@ class RefitOptions:
     weight_decay: float = 0.01
 
 
+@dataclasses.dataclass
+class Features:
+    """What a head reads of N rows, and is to say of them."""
+
+    x_NKD: Any
+    targets: Any
+    table_VE: Any  # the frozen encoder's, for heads that are tied to it
+
+
 @functools.lru_cache
-def _train(config: EncoderConfig, objective_type: type[PairObjective], options: RefitOptions):
-    """Compiled: (features, targets) of the training rows -> the head's parameters."""
-    objective = objective_type()
+def _train(config: EncoderConfig, structure, options: RefitOptions):
+    """Compiled: (features, targets, table) of the training rows -> the head's parameters."""
+    objective = rebuilt(structure)
     head = objective.build(config)
     # Linear decay to zero, so that the last steps average out and the number of steps matters little.
     schedule = optax.linear_schedule(options.learning_rate, 0.0, options.steps)
     optimizer = optax.adamw(schedule, weight_decay=options.weight_decay)
 
-    def loss(params, x_BSD, targets):
-        losses, _ = objective.scores(functools.partial(head.apply, {'params': params}), x_BSD, targets)
-        term = losses['loss'].term
-        return term.sum.sum() / jnp.maximum(term.weight.sum(), 1.0)
+    def loss(params, x_BKD, targets, table_VE):
+        losses, _ = objective.scores(functools.partial(head.apply, {'params': params}), x_BKD, table_VE, targets)
+        return sum(x.term.sum.sum() / jnp.maximum(x.term.weight.sum(), 1.0) for x in losses.values())
 
     @jax.jit
-    def train(x_NSD, targets):
+    def train(x_NKD, targets, table_VE):
         # The same initial head and batches for every arm and seed: the refit adds no variance of its own.
-        params = head.init(jax.random.key(0), x_NSD[:1])['params']
+        params = head.init(jax.random.key(0), x_NKD[:1], table_VE)['params']
+        rows = max(1, options.batch // x_NKD.shape[1])
 
         def step(carry, key):
             params, state = carry
-            rows = jax.random.randint(key, (options.batch,), 0, len(x_NSD))
-            grads = jax.grad(loss)(params, x_NSD[rows], jax.tree.map(lambda y: y[rows], targets))
+            at = jax.random.randint(key, (rows,), 0, len(x_NKD))
+            grads = jax.grad(loss)(params, x_NKD[at], jax.tree.map(lambda y: y[at], targets), table_VE)
             updates, state = optimizer.update(grads, state, params)
             return (optax.apply_updates(params, updates), state), None
 
@@ -57,28 +68,27 @@ def _train(config: EncoderConfig, objective_type: type[PairObjective], options: 
 
 
 @functools.lru_cache
-def score_function(config: EncoderConfig, objective_type: type[PairObjective]):
-    """Compiled: (head's parameters, features, targets) -> accuracy per example."""
-    objective = objective_type()
+def score_function(config: EncoderConfig, structure):
+    """Compiled: (head's parameters, features, targets, table) -> each loss and metric per example."""
+    objective = rebuilt(structure)
     head = objective.build(config)
 
     @jax.jit
-    def score(params, x_NSD, targets) -> Term:
-        return objective.scores(functools.partial(head.apply, {'params': params}), x_NSD, targets)[1]['accuracy']
+    def score(params, x_NKD, targets, table_VE) -> dict[str, Term]:
+        losses, metrics = objective.scores(functools.partial(head.apply, {'params': params}), x_NKD, table_VE, targets)
+        return {name: loss.term for name, loss in losses.items()} | metrics
 
     return score
 
 
-def refit(
-    config: EncoderConfig, objective_type, options: RefitOptions, train: tuple[Any, Any], test: tuple[Any, Any]
-) -> Term:
-    """Accuracy per test example of a head trained on `train`; both are (features [N, S, D], targets).
+def refit(config: EncoderConfig, structure, options: RefitOptions, train: Features, test: Features) -> dict[str, Term]:
+    """Losses and metrics per test example of a head trained on `train`. structure: the objective's tree structure.
 
     Features are standardised with the training rows' mean and deviation, so that one learning rate suits all encoders.
     """
-    (x_NSD, targets), (test_NSD, test_targets) = train, test
-    x_NSD, test_NSD = (np.asarray(x, np.float32) for x in (x_NSD, test_NSD))  # numpy would sum bfloat16 in bfloat16
-    center, spread = x_NSD.mean((0, 1)), x_NSD.std((0, 1)) + 1e-6
-    params = _train(config, objective_type, options)((x_NSD - center) / spread, targets)
-    score = score_function(config, objective_type)(params, (test_NSD - center) / spread, test_targets)
-    return jax.tree.map(np.asarray, score)
+    # numpy would sum bfloat16 in bfloat16
+    x_NKD, test_NKD = (np.asarray(x, np.float32) for x in (train.x_NKD, test.x_NKD))
+    center, spread = x_NKD.mean((0, 1)), x_NKD.std((0, 1)) + 1e-6
+    params = _train(config, structure, options)((x_NKD - center) / spread, train.targets, train.table_VE)
+    score = score_function(config, structure)
+    return jax.device_get(score(params, (test_NKD - center) / spread, test.targets, test.table_VE))

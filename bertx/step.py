@@ -22,6 +22,7 @@ class State:
     params: Any
     opt: Any
     window: dict[str, Term]
+    frozen: Any = struct.field(default_factory=dict)  # outside gradient and optimizer: a teacher
 
 
 def named(root, name: str):
@@ -36,15 +37,20 @@ def dropout_rates(hyper: Hyper) -> DropoutRates | None:
     return DropoutRates(hyper['dropout'], hyper.get('attention_dropout'))
 
 
-def init_params(net: model.Net, objectives: model.Objectives, root, vocab: Vocabulary, batch: Example):
-    """Fresh parameters. They follow from root and path: arms of a seed start alike where they share parts."""
+def init_variables(net: model.Net, objectives: model.Objectives, root, vocab: Vocabulary, batch: Example):
+    """Fresh 'params', and 'frozen' where an objective has such.
+
+    They follow from root and path: arms of a seed start alike where they share parts.
+    """
     view, targets = model.corrupt(objectives, root, vocab, batch)
-    return net.init(named(root, 'init'), objectives, view, targets)['params']
+    return net.init(named(root, 'init'), objectives, view, targets)
 
 
 def init(net, options: OptimizerOptions, objectives, hyper: Hyper, root, vocab, batch) -> State:
-    params = init_params(net, objectives, root, vocab, batch)
-    state = State(jnp.int32(0), params, optim.make(options, hyper).init(params), {})
+    variables = init_variables(net, objectives, root, vocab, batch)
+    params = variables['params']
+    opt = optim.make(options, hyper, model.groups(objectives)).init(params)
+    state = State(jnp.int32(0), params, opt, {}, variables.get('frozen', {}))
     _, report = jax.eval_shape(lambda s: step(net, options, 1, s, objectives, hyper, root, vocab, batch), state)
     return dataclasses.replace(state, window=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), report))
 
@@ -66,8 +72,9 @@ def step(
     def share_of_loss(params, key, view, targets):
         """A micro-batch's part of the whole batch's loss: its sums over the weights of all."""
         losses, metrics = net.apply(
-            {'params': params}, objectives, view, targets, dropout_rates(hyper), rngs={'dropout': key}
-        )
+            {'params': params, 'frozen': state.frozen},
+            objectives, view, targets, dropout_rates(hyper), rngs={'dropout': key},
+        )  # fmt: skip
         loss = sum(loss.coefficient * loss.term.sum.sum() / weights[name] for name, loss in losses.items())
         terms = {name: total(loss.term) for name, loss in losses.items()} | jax.tree.map(
             total, metrics, is_leaf=lambda x: isinstance(x, Term)
@@ -86,9 +93,10 @@ def step(
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         (grads, terms), _ = jax.lax.scan(add, zeros, (keys, *parts))
     terms |= {'optimizer/gradient_norm': Term(optax.global_norm(grads), jnp.float32(1.0))}
-    updates, opt = optim.make(options, hyper).update(grads, state.opt, state.params)
+    updates, opt = optim.make(options, hyper, model.groups(objectives)).update(grads, state.opt, state.params)
     window = terms
     if state.window:
         fresh = state.step % hyper['log_every'].astype(jnp.int32) == 0
         window = jax.tree.map(lambda old, new: jnp.where(fresh, 0.0, old) + new, state.window, terms)
-    return State(state.step + 1, optax.apply_updates(state.params, updates), opt, window), window
+    params = optax.apply_updates(state.params, updates)
+    return State(state.step + 1, params, opt, window, state.frozen), window

@@ -228,7 +228,7 @@ def run_one(p: Planned, advance) -> None:
     begun = time.perf_counter()
     with p.folder.logging():
         state = train.fit(p.run, p.store, p.suite, p.folder, parallel.data_mesh(p.run.train['devices']), advance)
-        measured = p.suite.final(p.run.encoder, state.params)
+        measured = p.suite.final(p.run, state)
         for m in measured:
             log.info('%s %s %s, %s head: %.4f', m.split, m.task, m.metric, m.head, m.value)
     p.folder.finish(_about(p, p.run.train['steps']) | {'wall_s': round(time.perf_counter() - begun, 1)}, measured)

@@ -1,5 +1,6 @@
 """One run: the loop around the step, its log lines, validation and checkpoints. It does not wait for what it began."""
 
+import dataclasses
 import functools
 import logging
 import math
@@ -33,7 +34,7 @@ class NotFinite(Exception):
 @functools.lru_cache
 def compiled(encoder, structure, optimizer, micro_batches: int):
     """(init, step) for one graph. Numbers are arguments, so runs that differ only in them share the compilation."""
-    net = model.make_net(encoder, jax.tree.unflatten(structure, [0.0] * structure.num_leaves))
+    net = model.make_net(encoder, model.rebuilt(structure))
     return (
         jax.jit(functools.partial(init, net, optimizer)),
         jax.jit(functools.partial(step, net, optimizer, micro_batches), donate_argnums=0),
@@ -84,7 +85,9 @@ def start(run: Run, rows: Rows, vocab: Vocabulary, mesh) -> State:
     make, _ = functions(run)
     example = rows.batch(np.arange(mesh.size))  # only its shape matters
     root = parallel.replicate(mesh, jax.random.key(run.seed))
-    return parallel.replicate(mesh, make(run.objectives, run.hyper, root, vocab, example))
+    state = parallel.replicate(mesh, make(run.objectives, run.hyper, root, vocab, example))
+    frozen = {f'heads_{name}': found for name, o in run.objectives.items() if (found := o.frozen()) is not None}
+    return dataclasses.replace(state, frozen=parallel.replicate(mesh, frozen)) if frozen else state
 
 
 def fit(
@@ -149,7 +152,7 @@ def fit(
                 folder.append('timing.jsonl', {'step': done} | clock.lap(done, tokens))
             if done % t['validate_every'] == 0 or last:
                 flush()
-                found = {f'{m.task}/{m.metric}': m.value for m in suite.validate(run.encoder, state.params)}
+                found = {f'{m.task}/{m.metric}': m.value for m in suite.validate(run, state)}
                 folder.append('metrics.jsonl', {'step': done, 'split': 'validation', 'tokens': done * tokens} | found)
                 clock = Clock(done)
             if done % t['checkpoint_every'] == 0 or last:

@@ -2,6 +2,7 @@
 
 Shape legend, used as name suffixes in the encoder, heads and objectives:
     B batch   L row length   D width   H heads   C width of a head   F feed-forward width   V vocabulary
+    E width of the embedding tables   P positions that have an embedding
     K slots for predicted positions in a row   S pairs that a row may hold   N examples   R runs
 """
 
@@ -54,12 +55,21 @@ class View:
 
 
 @struct.dataclass
+class Tables:
+    """Embedding tables that one network may give to another."""
+
+    token_VE: Array
+    position_PE: Array
+
+
+@struct.dataclass
 class Encoded:
     """What the encoder gives to the heads."""
 
     hidden_BLD: Array
-    table_VD: Array  # the input embedding, for tied output layers
+    table_VE: Array  # the input embedding, for tied output layers
     view: View
+    causal: bool = struct.field(pytree_node=False, default=False)
 
 
 @struct.dataclass

@@ -74,7 +74,8 @@ def get_config(size: str = 'tiny') -> ConfigDict:
                 'batch': 128,
                 'validation_rows': 512,  # during training
                 'test_rows': 4096,
-                'refit': {  # a fresh pair head on the frozen encoder, one budget for all arms
+                'refit': {  # a fresh head on the frozen encoder, one budget for all arms
+                    'tasks': ('nsp', 'sop'),
                     'rows': 4096,  # of the training split
                     'steps': 500,
                     'batch': 512,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bertx.attention import attend, segment_mask
+from bertx.attention import attend, attention_mask
 from bertx.encoder import Encoder, count
 from bertx.encoder_config import REAL_STD, SIZES, EncoderConfig
 from bertx.heads import Pooler
@@ -120,7 +120,7 @@ def test_packed_neighbours_do_not_see_each_other():
 @pytest.mark.parametrize('real', [1, 5, 8])
 def test_attention_implementations_agree(real):
     q, k, v = jax.random.normal(jax.random.key(0), (3, 2, 8, 2, 4))
-    mask = segment_mask(view(2, 8, real).segment_ids)
+    mask = attention_mask(view(2, 8, real).segment_ids)
     plain, xla = (attend(q, k, v, mask, name)[:, :real] for name in ('plain', 'xla'))
     np.testing.assert_allclose(plain, xla, atol=1e-6)
     assert np.isfinite(attend(q, k, v, mask)).all()

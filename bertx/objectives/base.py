@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 import flax.linen as nn
 
+from bertx import heads
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput, unknown
-from bertx.types import Array, Encoded, Example, Loss, Term, View, Vocabulary
+from bertx.types import Array, DropoutRates, Encoded, Example, Loss, Tables, Term, View, Vocabulary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,25 +44,55 @@ class Objective:
         """The same objective with its static sizes filled in for rows of this length."""
         return self
 
+    def adapt(self, config: EncoderConfig) -> EncoderConfig:
+        """The encoder's configuration as this objective wants it."""
+        return config
+
     def build(self, config: EncoderConfig) -> nn.Module:
-        """Heads and further networks."""
+        """Heads and further networks. What lies in the collection 'frozen' gets no gradient and no update."""
         raise NotImplementedError
+
+    def frozen(self) -> Any:
+        """Trained values for the module's collection 'frozen', read from disk; None: it has no such collection."""
+        return None
+
+    def content(self) -> str:
+        """Hash of what `frozen` reads: part of the run's."""
+        return ''
+
+    def groups(self) -> dict[str, Array]:
+        """Parts of the module that have an optimizer group, with a gradient norm, of their own: path -> factor of the
+        learning rate."""
+        return {}
 
     def corrupt(self, key, example: Example, view: View, vocab: Vocabulary) -> tuple[View, Any]:
         """ONE example: what the encoder sees, and the targets. The trainer vmaps it."""
         raise NotImplementedError
 
-    def rewrite(self, head, view: View, targets: Any) -> tuple[View, Any]:
-        """A whole batch, before the encoder: for a second network that writes the view."""
+    def rewrite(self, head, encoder, view: View, targets: Any, rates: DropoutRates | None) -> tuple[View, Any]:
+        """A whole batch, before the encoder: for a second network that writes the view. It may use the encoder's
+        embeddings."""
         return view, targets
+
+    def base(self, head) -> Tables | None:
+        """Tables that the encoder adds to its own."""
+        return None
 
     def weights(self, targets: Any) -> dict[str, Array]:
         """[B] for each loss; needs no parameters, so the global weight is known before any gradient."""
         raise NotImplementedError
 
+    def features(self, encoded: Encoded, targets: Any) -> Array:
+        """[B, K, D]: all that the head reads of the hidden states, so that a new one can be fitted."""
+        return heads.gather(encoded.hidden_BLD, targets['at'])
+
+    def scores(self, head, x_BKD, table_VE, targets: Any) -> tuple[dict[str, Loss], dict[str, Term]]:
+        """Losses and metrics from the features alone; objectives that need more have `terms` of their own."""
+        raise NotImplementedError
+
     def terms(self, head, encoded: Encoded, targets: Any) -> tuple[dict[str, Loss], dict[str, Term]]:
         """Losses and metrics of a batch, per example."""
-        raise NotImplementedError
+        return self.scores(head, self.features(encoded, targets), encoded.table_VE, targets)
 
 
 def find(name: str) -> type[Objective]:

@@ -65,8 +65,8 @@ class MLM(Objective):
     def weights(self, targets):
         return {'loss': targets['weight'].sum(-1)}
 
-    def terms(self, head, encoded, targets):
-        logits_BKV = head(encoded, targets['at'])
+    def scores(self, head, x_BKD, table_VE, targets):
+        logits_BKV = head(x_BKD, table_VE)
         label_BK, weight_BK = targets['label'], targets['weight']
         loss = Loss(self.weight, losses.cross_entropy(logits_BKV, label_BK, weight_BK))
         return {'loss': loss}, {'accuracy': losses.hits(logits_BKV, label_BK, weight_BK)}

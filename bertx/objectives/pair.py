@@ -39,14 +39,13 @@ class PairObjective(Objective):
         return {'loss': targets['weight'].sum(-1)}
 
     def features(self, encoded: Encoded, targets) -> Array:
-        """[B, S, D]: all that the head reads, which is why it can be refitted on a frozen encoder."""
-        return heads.gather(encoded.hidden_BLD, targets['at'])
+        """[B, S, D] at the pairs' [CLS]; a causal encoder has seen the pair at its end."""
+        at_BS = targets['at']
+        return heads.gather(
+            encoded.hidden_BLD, heads.ends(encoded.view.segment_ids, at_BS) if encoded.causal else at_BS
+        )
 
-    def scores(self, head, x_BSD, targets) -> tuple[dict[str, Loss], dict[str, Term]]:
-        """Losses and metrics from the features alone."""
-        logits = head(x_BSD)
-        loss = losses.cross_entropy(logits, targets['label'], targets['weight'])
-        return {'loss': Loss(self.weight, loss)}, {'accuracy': losses.hits(logits, targets['label'], targets['weight'])}
-
-    def terms(self, head, encoded: Encoded, targets):
-        return self.scores(head, self.features(encoded, targets), targets)
+    def scores(self, head, x_BKD, table_VE, targets) -> tuple[dict[str, Loss], dict[str, Term]]:
+        logits, label, weight = head(x_BKD, table_VE), targets['label'], targets['weight']
+        loss = Loss(self.weight, losses.cross_entropy(logits, label, weight))
+        return {'loss': loss}, {'accuracy': losses.hits(logits, label, weight)}

@@ -136,7 +136,7 @@ def make_run(config, store) -> Run:
     objectives = base.make(config['objectives'], config['rows']['length'])
     options = OptimizerOptions(**{k: config['optimizer'][k] for k in ('name', 'schedule', 'bias_correction')})
     options.check()
-    rows = options_for([o.needs for o in objectives.values()], **config['rows'])
+    rows = options_for({name: o.needs for name, o in objectives.items()}, **config['rows'])
     encoder = encoder_config(config, store.tokenizer.vocab_size)
     for objective in objectives.values():
         encoder = objective.adapt(encoder)

@@ -17,8 +17,8 @@ from bertx.objectives import base
 from bertx.objectives.base import Objective
 from bertx.refit import Features, RefitOptions, refit
 from bertx.step import State
+from bertx.text.pairs import kinds_for
 from bertx.text.rows import Rows, options_for, padded
-from bertx.text.segment_pair import kinds_for
 from bertx.types import Example, Term, Vocabulary
 
 
@@ -83,7 +83,7 @@ class Task:
         evaluation: dict[str, Any],
         mesh,
     ):
-        self.options = options_for([objective.needs], **settings)
+        self.options = options_for({name: objective.needs}, **settings)
         self.name, self.store, self.vocab, self.mesh = name, store, vocab, mesh
         self.seed, self.size = evaluation['seed'], evaluation['batch']
         self.objectives = jax.tree.map(np.float32, {name: objective})

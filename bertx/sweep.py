@@ -19,6 +19,7 @@ from bertx.errors import BadInput, unknown
 from bertx.evaluate import Suite
 from bertx.results import RunFolder, write_atomically
 from bertx.text import leakage
+from bertx.text.plan import RowOptions
 from bertx.text.prepare import prepare
 from bertx.text.store import TokenStore, check_tokenizer
 from bertx.text.tokenizer import Tokenizer
@@ -197,8 +198,10 @@ def _flat(tree: Any, prefix: str = '') -> dict[str, Any]:
 
 def describe(planned: list[Planned]) -> list[str]:
     """Lines on the data of a sweep: rows, what truncation drops, leakage of the pair labels."""
-    kinds = {(p.store, p.run.rows): p for p in planned}
-    return [line for store, options in kinds for line in leakage.describe(store, options)]
+    kinds: dict[tuple[TokenStore, RowOptions], set[int]] = {}
+    for p in planned:
+        kinds.setdefault((p.store, p.run.rows), set()).add(p.run.train['batch'])
+    return [line for (store, rows), batches in kinds.items() for line in leakage.describe(store, rows, batches)]
 
 
 def run_all(planned: list[Planned], progress: Callable[..., Any]) -> dict[str, str]:

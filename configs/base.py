@@ -25,10 +25,11 @@ def get_config(size: str = 'tiny') -> ConfigDict:
                 'split_seed': 2,
             },
             'rows': {
-                'format': 'segment_pair',
+                'format': 'segment_pair',  # or sentence_pair, full_sentences, doc_sentences (RoBERTa, section 4.2)
                 'length': 128,
-                'short_probability': 0.1,  # of a shorter target length (google-research/bert)
-                'dupe_factor': 10,  # variant='original' only: distinct static maskings (google-research/bert)
+                'short_probability': 0.1,  # of a shorter target length (google-research/bert); RoBERTa has none
+                'packing': 1,  # the most inputs in a row, with no attention across: for formats shorter than the row
+                'dupe_factor': 10,  # original and static masks only: how many there are (google-research/bert)
             },
             'encoder': {
                 'size': size,

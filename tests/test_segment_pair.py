@@ -1,44 +1,42 @@
-"""How pairs are made, on documents whose tokens say where they come from."""
-
-import dataclasses
+"""How segment pairs are made, clean and as the released code makes them."""
 
 import numpy as np
 import pytest
+from fakes import FakeSplit, made_up
 
 from bertx.errors import BadInput
 from bertx.objectives.base import Needs
 from bertx.text import leakage, segment_pair, segment_pair_original
-from bertx.text.plan import ORDERED, RANDOM, SWAPPED, Pieces, truncate
-from bertx.text.rows import RowOptions, Rows, options_for
+from bertx.text.pairs import kinds_for
+from bertx.text.plan import Pieces, RowOptions, truncate
+from bertx.text.rows import Rows, options_for
 
 
-@dataclasses.dataclass
-class FakeSplit:
-    """Only lengths: sentence s of document d has `lengths[d][s]` tokens."""
+class Pairs:
+    """A plan's pairs, one to a row."""
 
-    lengths: list[list[int]]
+    def __init__(self, plan):
+        self.a, self.b = plan.pieces[0::2], plan.pieces[1::2]
+        self.labels, self.index, self.dropped = plan.labels, plan.index, plan.dropped
+        self.random = self.a.document != self.b.document
+        self.swapped = ~self.random & (self.a.start > self.b.start)
 
-    @property
-    def sentence_starts(self):
-        return np.concatenate([[0], np.cumsum(np.concatenate(self.lengths))]).astype(np.int64)
-
-    @property
-    def document_starts(self):
-        return np.concatenate([[0], np.cumsum([len(x) for x in self.lengths])]).astype(np.int64)
+    def __len__(self):
+        return len(self.index)
 
 
-def made_up(documents: int = 30, sentences: int = 40, seed: int = 0) -> FakeSplit:
-    rng = np.random.default_rng(seed)
-    return FakeSplit([list(rng.integers(2, 30, rng.integers(2, sentences))) for _ in range(documents)])
+def plan(split, labels=(), length=64, seed=0, epoch=0, rows=0, short=0.1, make=segment_pair.plan):
+    options = RowOptions(length=length, labels=labels, short_probability=short)
+    return Pairs(make(split, options, seed, epoch, rows))
 
 
-def plan(split, labels=(), length=64, seed=0, epoch=0, **kwargs):
-    return segment_pair.plan(split, labels, length, 0.1, seed, epoch, **kwargs)
+def original(split, label, length, short):
+    return plan(split, (label,), length, short=short, make=segment_pair_original.plan)
 
 
 def test_a_hand_made_document():
     # One document of four sentences, targets never short: 4 + 5 reach the 9 that fit; so do 4 + 5 from the other end.
-    p = segment_pair.plan(FakeSplit([[4, 5, 5, 4]]), (), 12, 0.0, 0, 0)
+    p = plan(FakeSplit([[4, 5, 5, 4]]), length=12, short=0.0)
     order = np.argsort(p.a.start)
     assert p.a.start[order].tolist() == [0, 9]
     assert p.a.length[order].tolist() == [4, 5]
@@ -49,10 +47,11 @@ def test_a_hand_made_document():
 @pytest.mark.parametrize('labels', [(), ('nsp',), ('sop',), ('nsp', 'sop')])
 def test_labels_are_exactly_balanced(labels):
     p = plan(made_up(), labels)
-    kinds = segment_pair.kinds_for(labels)
-    counts = np.bincount(p.kind, minlength=3)
-    assert (counts[list(kinds)] == len(p) // len(kinds)).all()
-    assert counts.sum() == len(p) > 50
+    each = len(p) // len(kinds_for(labels))
+    assert p.random.sum() == (each if 'nsp' in labels else 0)
+    assert p.swapped.sum() == (each if 'sop' in labels else 0)
+    assert len(p) % 6 == 0
+    assert len(p) > 50
     for name in labels:
         assert (p.labels[name] == 0).sum() == (p.labels[name] == 1).sum()
 
@@ -74,20 +73,18 @@ def test_sop_swaps_and_never_takes_another_document():
     swapped = p.labels['sop'] == 1
     assert (p.a.start[swapped] > p.b.start[swapped]).all()
     assert (p.a.start[~swapped] < p.b.start[~swapped]).all()
-    assert set(p.kind) == {ORDERED, SWAPPED}
+    np.testing.assert_array_equal(swapped, p.swapped)
 
 
 def test_every_arm_reads_the_same_chunks_in_the_same_order():
     split = made_up()
     none, nsp, sop = (plan(split, labels, length=1000) for labels in ((), ('nsp',), ('sop',)))
-    n = min(map(len, (none, nsp, sop)))
-    np.testing.assert_array_equal(none.index[:n], nsp.index[:n])
-    np.testing.assert_array_equal(none.index[:n], sop.index[:n])
-    np.testing.assert_array_equal(none.a.start[:n], nsp.a.start[:n])
-    swapped = sop.kind == SWAPPED
-    np.testing.assert_array_equal(none.a.start[:n], np.where(swapped, sop.b.start, sop.a.start)[:n])
-    # Nothing truncated at this length: the same B's, each once, only elsewhere.
-    assert sorted(nsp.b.start) == sorted(none.b.start[: len(nsp)])
+    np.testing.assert_array_equal(none.index, nsp.index)
+    np.testing.assert_array_equal(none.index, sop.index)
+    np.testing.assert_array_equal(none.a.start, nsp.a.start)
+    np.testing.assert_array_equal(none.a.start, np.where(sop.swapped, sop.b.start, sop.a.start))
+    # The same B's, each once, only elsewhere.
+    assert sorted(nsp.b.start) == sorted(none.b.start)
 
 
 def test_length_says_nothing_of_the_label():
@@ -104,15 +101,15 @@ def test_rows_fit_and_what_is_dropped_is_counted():
     p = plan(split, ('nsp',), length=32)
     assert ((p.a.length + p.b.length) <= 29).all()
     assert (np.minimum(p.a.length, p.b.length) >= 1).all()
-    everything = plan(split, (), length=32)
-    c = everything.counts
-    assert c['tokens'] + c['truncated_tokens'] + c['lone_tokens'] == split.sentence_starts[-1]
-    assert c['truncated_tokens'] > 0
+    for q in (p, plan(split, length=32)):
+        tokens = q.a.length.sum() + q.b.length.sum()
+        assert tokens + sum(q.dropped.values()) == split.sentence_starts[-1]
+        assert q.dropped['truncation'] > 0
 
 
 def test_short_rows_come_with_their_probability():
     long = FakeSplit([[1] * 200_000])
-    p = segment_pair.plan(long, (), 64, 0.1, 0, 0)
+    p = plan(long)
     total = p.a.length + p.b.length
     # A target of 61 is met exactly with sentences of one token; a short one is uniform in 2..61.
     assert (total < 61).mean() == pytest.approx(0.1 * 59 / 60, abs=0.02)
@@ -130,10 +127,17 @@ def test_truncation_equals_the_published_loop(a, b):
         return a, b
 
     piece = lambda n: Pieces(np.array([0]), np.array([n]), np.array([0]))
-    for one_end in (True, False):
-        x, y = truncate(np.random.default_rng(0), piece(a), piece(b), 17, one_end)
+    for rng in (None, np.random.default_rng(0)):
+        x, y = truncate(piece(a), piece(b), 17, rng)
         assert (x.length[0], y.length[0]) == loop(a, b, 17)
-        assert 0 <= x.start[0] <= a - x.length[0]
+        for cut, whole in ((x, a), (y, b)):
+            assert 0 <= cut.start[0] <= (whole - cut.length[0] if rng else 0)
+
+
+def test_clean_pieces_begin_where_sentences_do():
+    split = made_up()
+    p = plan(split, ('nsp', 'sop'), length=32)
+    assert np.isin([p.a.start, p.b.start], split.sentence_starts).all()
 
 
 def test_epochs_differ_and_seeds_differ_and_both_repeat():
@@ -155,36 +159,34 @@ def test_one_document_makes_no_nsp():
 
 def test_a_document_with_more_than_half_of_the_text():
     p = plan(FakeSplit([[5] * 400, [6] * 20, [7] * 20]), ('nsp',))
-    negative = p.kind == RANDOM
-    assert (p.a.document[negative] != p.b.document[negative]).all()
+    assert p.random.sum() == len(p) / 2
 
 
 class TestOriginal:
     def test_single_sentence_chunks_are_always_negative_and_unbalance_the_labels(self):
         split = FakeSplit([[70] * 20 for _ in range(10)])  # each sentence fills a row
-        p = segment_pair_original.plan(split, 'nsp', 64, 0.0, 0, 0)
+        p = original(split, 'nsp', 64, 0.0)
         assert (p.labels['nsp'] == 1).all()
-        p = segment_pair_original.plan(split, 'sop', 64, 0.0, 0, 0)
-        assert (p.kind == RANDOM).all()
+        p = original(split, 'sop', 64, 0.0)
+        assert p.random.mean() > 0.99  # the ten tries for another document may fail
         assert (p.labels['sop'] == 1).all()
 
     def test_displaced_sentences_are_put_back(self):
         split = made_up()
-        p = segment_pair_original.plan(split, 'nsp', 1000, 0.0, 0, 0)
-        ordered = p.kind == ORDERED
+        p = original(split, 'nsp', 1000, 0.0)
+        ordered = p.labels['nsp'] == 0
         covered = int(p.a.length.sum() + p.b.length[ordered].sum())
         assert covered == split.sentence_starts[-1]
 
     def test_ten_tries_for_another_document_then_the_same_one(self):
-        p = segment_pair_original.plan(FakeSplit([[5] * 200]), 'nsp', 64, 0.1, 0, 0)
-        negative = p.kind == RANDOM
+        p = original(FakeSplit([[5] * 200]), 'nsp', 64, 0.1)
+        negative = p.labels['nsp'] == 1
         assert negative.any()
         assert (p.b.document[negative] == 0).all()
 
     def test_sop_swaps_about_half(self):
-        p = segment_pair_original.plan(made_up(200), 'sop', 64, 0.1, 0, 0)
-        pairs = p.kind != RANDOM
-        assert (p.kind[pairs] == SWAPPED).mean() == pytest.approx(0.5, abs=0.05)
+        p = original(made_up(200), 'sop', 64, 0.1)
+        assert p.swapped.sum() / (~p.random).sum() == pytest.approx(0.5, abs=0.05)
 
 
 class TestRows:
@@ -197,7 +199,7 @@ class TestRows:
         tokens = store.split('train').gather(np.arange(store.split('train').n_tokens))
         t = store.tokenizer
         for i in range(40):
-            a, b = (tokens[x.start[i] : x.start[i] + x.length[i]] for x in (p.a, p.b))
+            a, b = (tokens[x.start[i] : x.start[i] + x.length[i]] for x in (p.pieces[0::2], p.pieces[1::2]))
             expected = [t.cls_id, *a, t.sep_id, *b, t.sep_id]
             n = len(expected)
             assert batch.tokens[i].tolist() == expected + [t.pad_id] * (48 - n)
@@ -233,7 +235,7 @@ class TestRows:
         assert rows.batch(np.array([10**9])).epoch[0] == 10**9 // n
 
     def test_original_rows_repeat_after_dupe_factor_epochs(self, store):
-        options = RowOptions(length=48, labels=('nsp',), original=True, dupe_factor=3)
+        options = RowOptions(length=48, labels=('nsp',), original=True, static=True, dupe_factor=3)
         rows = Rows(store, 'train', options, seed=0)
         cycle = int(rows.ends[-1])
         a, b = rows.batch(np.arange(20)), rows.batch(np.arange(20) + cycle)
@@ -243,14 +245,14 @@ class TestRows:
 
     def test_what_the_objectives_need_is_checked(self):
         with pytest.raises(BadInput, match=r'rows.format.*segment_pair'):
-            options_for([], format='segment_pairs')
+            options_for({}, format='segment_pairs')
         with pytest.raises(BadInput, match='mixes'):
-            options_for([Needs(), Needs(original=True)])
+            options_for({'mlm': Needs(), 'nsp': Needs(original=True)})
 
 
 def test_leakage_report(store):
     found = leakage.report(store, RowOptions(length=32, labels=('sop',)), 'sop')
-    assert found.balance == 0.5
+    assert found.shares == (0.5, 0.5)
     assert abs(found.length_only - 0.5) < 0.15
     assert '50.0% are 1' in str(found)
 
@@ -264,4 +266,4 @@ def test_released_sop_lets_length_tell_the_label_and_ours_does_not():
         return (difference[label == 1].mean() - difference[label == 0].mean()) / error
 
     assert abs(gap(plan(split, ('sop',)))) < 3
-    assert gap(segment_pair_original.plan(split, 'sop', 64, 0.1, 0, 0)) > 5
+    assert gap(original(split, 'sop', 64, 0.1)) > 5

@@ -20,7 +20,7 @@ class PairObjective(Objective):
 
     @property
     def needs(self) -> Needs:
-        return Needs(formats=('segment_pair',), label=self.label, original=self.variant == 'original')
+        return Needs(formats=('segment_pair', 'sentence_pair'), label=self.label, original=self.variant == 'original')
 
     def check(self, key: str) -> None:
         if self.variant not in ('clean', 'original'):

@@ -2,56 +2,62 @@
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 
 import jax
 import numpy as np
 
 from bertx.errors import BadInput, unknown
 from bertx.objectives.base import Needs
-from bertx.text import segment_pair, segment_pair_original
-from bertx.text.plan import Plan
+from bertx.text import doc_sentences, full_sentences, pairs, segment_pair, segment_pair_original, sentence_pair
+from bertx.text.plan import Plan, RowOptions, ragged
 from bertx.types import Example
 
-FORMATS = ('segment_pair',)
+FORMATS = {
+    'segment_pair': segment_pair.plan,
+    'sentence_pair': sentence_pair.plan,
+    'full_sentences': full_sentences.plan,
+    'doc_sentences': doc_sentences.plan,
+}
 
 
-@dataclasses.dataclass(frozen=True)
-class RowOptions:
-    """What a row looks like; the labels and variant come from what the objectives need."""
+def options_for(needs: Mapping[str, Needs], **settings) -> RowOptions:
+    """The row options that serve all objectives of a run, or BadInput that says which one they cannot.
 
-    format: str = 'segment_pair'
-    length: int = 128
-    short_probability: float = 0.1  # of a random, shorter target length (google-research/bert)
-    labels: tuple[str, ...] = ()
-    original: bool = False
-    dupe_factor: int = 10  # original only: how many times the corpus is masked and paired (google-research/bert)
-
-
-def options_for(needs: list[Needs], **settings) -> RowOptions:
-    """The row options that serve all objectives of a run, or BadInput that says which one they cannot."""
+    needs: by the objective's name. settings: config.rows.
+    """
     options = RowOptions(**settings)
     if options.format not in FORMATS:
         raise unknown('config.rows.format', options.format, FORMATS)
-    for need in needs:
+    for name, need in needs.items():
         if need.formats and options.format not in need.formats:
             raise BadInput(
-                f'the objective with label {need.label!r} needs config.rows.format = {" or ".join(need.formats)}, '
-                f'not {options.format}'
+                f'objective {name} needs config.rows.format = {" or ".join(need.formats)}, not {options.format}'
             )
-    if options.dupe_factor < 1:
-        raise BadInput(f'config.rows.dupe_factor is {options.dupe_factor}; 1 or more would do')
-    least = segment_pair.SPECIALS + 2
+    for key in ('dupe_factor', 'packing'):
+        if getattr(options, key) < 1:
+            raise BadInput(f'config.rows.{key} is {getattr(options, key)}; 1 or more would do')
+    if not 0 <= options.short_probability <= 1:
+        raise BadInput(f'config.rows.short_probability is {options.short_probability}; from 0 to 1 would do')
+    least = pairs.SPECIALS + 2
     if options.length < least:
         raise BadInput(f'config.rows.length is {options.length}; two segments and their special tokens want {least}')
-    labels = tuple(sorted({need.label for need in needs if need.label}))
-    original = any(need.original for need in needs)
+    labels = tuple(sorted({need.label for need in needs.values() if need.label}))
+    original = any(need.original for need in needs.values())
+    if len({need.original for need in needs.values()}) > 1:
+        raise BadInput("config.objectives mixes variant='original' and 'clean'; rows are built in one way")
     if original and len(labels) > 1:
         raise BadInput(
             "variant 'original' builds rows for one pair label; use variant='clean' for " + ' and '.join(labels)
         )
-    if len({need.original for need in needs}) > 1:
-        raise BadInput("config.objectives mixes variant='original' and 'clean'; rows are built in one way")
-    return dataclasses.replace(options, labels=labels, original=original)
+    if original and labels and options.format != 'segment_pair':
+        raise BadInput(f"config.rows.format is {options.format}; the pairs of variant='original' want segment_pair")
+    if original and 'three_way' in labels:
+        raise BadInput("variant='original': there is no released code for three_way pairs; use variant='clean'")
+    if original and options.packing > 1:
+        raise BadInput(f"config.rows.packing is {options.packing}; variant='original' wants 1, a row for each pair")
+    static = original or any(need.static for need in needs.values())
+    return dataclasses.replace(options, labels=labels, original=original, static=static)
 
 
 class Rows:
@@ -77,9 +83,8 @@ class Rows:
 
     def _plan(self, epoch: int) -> Plan:
         o = self.options
-        if o.original and o.labels:
-            return segment_pair_original.plan(self.split, o.labels[0], o.length, o.short_probability, self.seed, epoch)
-        return segment_pair.plan(self.split, o.labels, o.length, o.short_probability, self.seed, epoch, self.count)
+        make = segment_pair_original.plan if o.original and o.labels else FORMATS[o.format]
+        return make(self.split, o, self.seed, epoch, self.count)
 
     def batch(self, numbers: np.ndarray) -> Example:
         """The rows with these ascending numbers, [B, ...]."""
@@ -91,32 +96,44 @@ class Rows:
         return built[0] if len(built) == 1 else _concatenate(built)
 
     def _build(self, epoch: int, rows: np.ndarray) -> Example:
-        if self.options.original:
-            epoch %= self.options.dupe_factor
-        plan, length, t = self.plan(epoch), self.options.length, self.tokenizer
-        a, b = plan.a[rows], plan.b[rows]
-        a_end = 1 + a.length[:, None]  # where A's [SEP] stands
-        b_end = a_end + 1 + b.length[:, None]
-        at = np.arange(length)[None]
-        in_a, in_b = (at > 0) & (at < a_end), (at > a_end) & (at < b_end)
-        text = in_a | in_b
-        source = np.where(in_a, a.start[:, None] + at - 1, b.start[:, None] + at - a_end - 1)
-        source = np.where(text, source, 0)
-        tokens = np.where(text, self.split.gather(source), t.pad_id)
-        tokens[:, 0] = t.cls_id
-        tokens = np.where((at == a_end) | (at == b_end), t.sep_id, tokens)
-        # Specials are words of their own, and so is the piece of a word that truncation left at a segment's beginning.
-        begins = ~text | (at == 1) | (at == a_end + 1) | (self.split.gather_word_starts(source) > 0)
-        real = at <= b_end
+        o, t = self.options, self.tokenizer
+        epoch = epoch % o.dupe_factor if o.static else epoch
+        plan, shape = self.plan(epoch), (len(rows), o.length)
+        inputs, row_I, slot_I = ragged(plan.row_starts, rows)  # the row of the batch that holds it, and its place there
+        chosen, owner_P, side_P = ragged(plan.input_starts, inputs)
+        piece, row_P, first_P = plan.pieces[chosen], row_I[owner_P], side_P == 0
+
+        # All rows lie one after another. Each piece has its slots: [CLS] if it is its input's first, text, [SEP], and
+        # the padding if it is the row's last.
+        slots_P = piece.length + 1 + first_P
+        before = np.cumsum(slots_P) - slots_P
+        begin_P = before - before[np.searchsorted(row_P, np.arange(len(rows)))][row_P] + row_P * o.length
+        widths = np.diff(begin_P, append=len(rows) * o.length)
+        spread = lambda values_P: np.repeat(values_P, widths).reshape(shape)
+        at = np.arange(len(rows) * o.length).reshape(shape)
+        text_at = at - spread(begin_P + first_P)
+        length = spread(piece.length)
+        text, real = (text_at >= 0) & (text_at < length), text_at <= length
+        source = np.where(text, spread(piece.start) + text_at, 0)
+        special = np.where(text_at < 0, t.cls_id, np.where(real, t.sep_id, t.pad_id))
+        cls_I = begin_P[first_P]
+        # Specials are words of their own, and so is the piece of a word that truncation left at a piece's beginning.
+        begins = ~text | (text_at == 0) | (self.split.gather_word_starts(source) > 0)
+
+        def of_inputs(values_I, rest: int) -> np.ndarray:
+            out = np.full((len(rows), o.packing), rest, np.int32)
+            out[row_I, slot_I] = values_I
+            return out
+
         return Example(
-            tokens=tokens.astype(np.int32),
-            segment_ids=real.astype(np.int32),
-            positions=np.where(real, at, 0).astype(np.int32),
-            type_ids=((at > a_end) & real).astype(np.int32),
+            tokens=np.where(text, self.split.gather(source), special).astype(np.int32),
+            segment_ids=np.where(real, spread(slot_I[owner_P] + 1), 0).astype(np.int32),
+            positions=np.where(real, at - spread(cls_I[owner_P]), 0).astype(np.int32),
+            type_ids=np.where(real, spread(side_P * plan.paired), 0).astype(np.int32),
             word_ids=(np.cumsum(begins, axis=1) - 1).astype(np.int32),
             unit_ids=(np.cumsum(begins, axis=1) - 1).astype(np.int32),
-            starts=np.zeros((len(rows), 1), np.int32),
-            labels={name: values[rows][:, None].astype(np.int32) for name, values in plan.labels.items()},
+            starts=of_inputs(cls_I % o.length, 0),
+            labels={name: of_inputs(values[inputs], -1) for name, values in plan.labels.items()},
             epoch=np.full(len(rows), epoch, np.uint32),
             index=plan.index[rows],
         )

@@ -8,8 +8,8 @@ chunks of one sentence, with label 1.
 
 import numpy as np
 
-from bertx.text.plan import ORDERED, RANDOM, SWAPPED, Pieces, Plan, stream, truncate
-from bertx.text.segment_pair import SPECIALS
+from bertx.text.pairs import SPECIALS
+from bertx.text.plan import ORDERED, RANDOM, SWAPPED, Pieces, Plan, RowOptions, stream, truncate
 
 
 def walk(rng: np.random.Generator, split, document: int, most: int, short_probability: float, label: str):
@@ -40,31 +40,31 @@ def walk(rng: np.random.Generator, split, document: int, most: int, short_probab
             at = last
 
 
-def plan(split, label: str, length: int, short_probability: float, seed: int, epoch: int) -> Plan:
-    """One duplicate of the corpus (`epoch` is its number), shuffled. label: 'nsp' or 'sop'."""
-    most, starts = length - SPECIALS, split.sentence_starts
+def plan(split, options: RowOptions, seed: int, epoch: int, rows: int = 0) -> Plan:
+    """One duplicate of the corpus (`epoch` is its number), shuffled; all of its rows. The label is nsp or sop."""
+    most, starts, (label,) = options.length - SPECIALS, split.sentence_starts, options.labels
     rng = stream(seed, epoch, f'original {label}')
-    rows = []
+    found = []
     for document in rng.permutation(len(split.document_starts) - 1):
         for a_first, a_last, other, b_first, b_last, kind, value in walk(
-            rng, split, int(document), most, short_probability, label
+            rng, split, int(document), most, options.short_probability, label
         ):
-            rows.append((document, a_first, a_last, other, b_first, b_last, kind, value))
-    document, a_first, a_last, other, b_first, b_last, kind, value = np.array(rows).T
+            found.append((document, a_first, a_last, other, b_first, b_last, kind, value))
+    document, a_first, a_last, other, b_first, b_last, kind, value = np.array(found).T
     a = Pieces(starts[a_first], starts[a_last] - starts[a_first], document)
     b = Pieces(starts[b_first], starts[b_last] - starts[b_first], other)
     swapped = kind == SWAPPED
     a, b = b.where(swapped, a), a.where(swapped, b)
-    whole = int(a.length.sum() + b.length.sum())
-    a, b = truncate(rng, a, b, most, one_end=False)
-    order = rng.permutation(len(rows))
-    tokens = int(a.length.sum() + b.length.sum())
-    counts = {'rows': len(rows), 'tokens': tokens, 'truncated_tokens': whole - tokens}
+    whole = int((a.length + b.length).sum())
+    a, b = truncate(a, b, most, rng)
+    order = rng.permutation(len(found))
+    pieces = a[order].beside(b[order])
     return Plan(
-        a[order],
-        b[order],
-        kind[order].astype(np.int8),
-        {label: value[order].astype(np.int8)},
-        order.astype(np.uint32),
-        counts,
+        pieces,
+        input_starts=2 * np.arange(len(order) + 1),
+        row_starts=np.arange(len(order) + 1),
+        index=order.astype(np.uint32),
+        labels={label: value[order].astype(np.int8)},
+        paired=True,
+        dropped={'truncation': whole - int(pieces.length.sum())},
     )

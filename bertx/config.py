@@ -14,6 +14,7 @@ from bertx.errors import BadInput, unknown
 from bertx.model import Objectives
 from bertx.objectives import base
 from bertx.optim import OptimizerOptions
+from bertx.text import words
 from bertx.text.prepare import PrepareOptions
 from bertx.text.rows import RowOptions, options_for
 
@@ -134,6 +135,9 @@ def make_run(config, store) -> Run:
     """Raises BadInput, naming the key, for anything that cannot work with this config and this token store."""
     config = plain(config)
     objectives = base.make(config['objectives'], config['rows']['length'])
+    for name, objective in objectives.items():
+        if objective.needs.words:
+            words.require(store, f'config.objectives.{name}')
     options = OptimizerOptions(**{k: config['optimizer'][k] for k in ('name', 'schedule', 'bias_correction')})
     options.check()
     rows = options_for({name: o.needs for name, o in objectives.items()}, **config['rows'])

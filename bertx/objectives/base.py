@@ -21,6 +21,7 @@ class Needs:
     label: str = ''  # the pair label that rows must carry
     original: bool = False  # host-side quirks of the released code: its pair builder and its static, repeated masks
     static: bool = False  # rows and masks repeat every config.rows.dupe_factor epochs; `original` implies it
+    words: bool = False  # a tokenizer that marks words
 
 
 class Objective:

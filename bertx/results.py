@@ -103,6 +103,11 @@ class RunFolder:
         file = self.path / 'metrics.jsonl'
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
+    def seconds(self) -> float:
+        """What the steps took, compilation and host included, in all processes that have worked on the run."""
+        file = self.path / 'timing.jsonl'
+        return sum(json.loads(line)['wall_s'] for line in file.read_text().splitlines()) if file.exists() else 0.0
+
     def finish(self, about: dict[str, Any], measurements: list[Measurement]) -> None:
         """Per-example values, then the result that makes the run count as done."""
         (self.path / 'predictions').mkdir(exist_ok=True)

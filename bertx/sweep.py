@@ -228,13 +228,14 @@ def run_all(planned: list[Planned], progress: Callable[..., Any]) -> dict[str, s
 def run_one(p: Planned, advance) -> None:
     """Trains, evaluates, and records one run."""
     p.folder.start(p.run.config)
-    begun = time.perf_counter()
     with p.folder.logging():
         state = train.fit(p.run, p.store, p.suite, p.folder, parallel.data_mesh(p.run.train['devices']), advance)
+        trained, begun = p.folder.seconds(), time.perf_counter()
         measured = p.suite.final(p.run, state)
         for m in measured:
             log.info('%s %s %s, %s head: %.4f', m.split, m.task, m.metric, m.head, m.value)
-    p.folder.finish(_about(p, p.run.train['steps']) | {'wall_s': round(time.perf_counter() - begun, 1)}, measured)
+    wall_s = round(trained + time.perf_counter() - begun, 1)
+    p.folder.finish(_about(p, p.run.train['steps']) | {'wall_s': wall_s}, measured)
 
 
 def _about(p: Planned, steps: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ The same command goes on from the last checkpoint.
 
 from etils import epath
 
-from bertx import sweep
+from bertx import locks, sweep
 from experiments import cli
 
 
@@ -16,7 +16,9 @@ def main() -> int:
     planned = sweep.plan(cli.CONFIG.value, [{'arm': 'run'}], workdir)
     for line in sweep.describe(planned):
         cli.console.print(line, highlight=False)
-    failed = sweep.run_all(planned, cli.bar)
+    workdir.mkdir(parents=True, exist_ok=True)
+    with locks.alone_in(workdir):
+        failed = sweep.run_all(planned, cli.bar)
     cli.console.print(f'{planned[0].folder.path}: {"".join(failed.values()) or "done"}', highlight=False)
     return cli.SOME_FAILED if failed else cli.DONE
 

@@ -12,7 +12,7 @@ from absl import flags
 from etils import epath
 from ml_collections import config_flags
 
-from bertx import sweep, train
+from bertx import locks, sweep, train
 from bertx.errors import BadInput
 from experiments import cli, report
 
@@ -35,7 +35,8 @@ def main() -> int:
     sweep.record(workdir, name, config, planned)
     for line in sweep.describe(planned):
         cli.console.print(line, highlight=False)
-    failed = sweep.run_all(planned, cli.bar)
+    with locks.alone_in(workdir):
+        failed = sweep.run_all(planned, cli.bar)
     cli.console.print(f'{len(planned)} runs, {train.compilations()} training steps compiled', highlight=False)
     report.write(workdir, [p.folder for p in planned])
     for name, reason in failed.items():

@@ -1,0 +1,29 @@
+"""One process at a time in a folder."""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+
+from etils import epath
+
+from bertx.errors import BadInput
+
+
+@contextlib.contextmanager
+def alone_in(folder: epath.Path) -> Iterator[None]:
+    """Holds the folder; the kernel lets go of it however the process ends. A bucket's folders cannot be held.
+
+    Raises BadInput where another process holds it.
+    """
+    if '://' in str(folder):
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise BadInput(f'--workdir={folder}: another process works there; wait for it, or give another one') from None
+    finally:
+        os.close(descriptor)

@@ -14,7 +14,7 @@ from bertx.errors import BadInput, unknown
 from bertx.model import Objectives
 from bertx.objectives import base
 from bertx.optim import OptimizerOptions
-from bertx.text import words
+from bertx.text import units, words
 from bertx.text.prepare import PrepareOptions
 from bertx.text.rows import RowOptions, options_for
 
@@ -53,6 +53,7 @@ class Run:
         for path in EXECUTION:
             section, key = path.split('.')
             numbers[section] = {name: value for name, value in numbers[section].items() if name != key}
+        numbers['rows'] = numbers['rows'] | {'units': units.content(self.rows.units)}
         read = [found for objective in self.objectives.values() if (found := objective.content())]
         content = json.dumps([NUMERICS_VERSION, self.fingerprint, numbers, *read], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:8]

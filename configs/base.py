@@ -27,6 +27,7 @@ def get_config(size: str = 'tiny') -> ConfigDict:
             'rows': {
                 'format': 'segment_pair',  # or sentence_pair, full_sentences, doc_sentences (RoBERTa, section 4.2)
                 'length': 128,
+                'units': '',  # words; 'pmi', or a file of entities, phrases (bertx/text/units.py): for select 'units'
                 'short_probability': 0.1,  # of a shorter target length (google-research/bert); RoBERTa has none
                 'packing': 1,  # the most inputs in a row, with no attention across: for formats shorter than the row
                 'dupe_factor': 10,  # original and static masks only: how many there are (google-research/bert)

@@ -89,6 +89,16 @@ def test_merges_over_a_space_leave_the_marks_that_there_are():
     assert 1 < starts.sum() < len(starts)
 
 
+@pytest.mark.parametrize('tokenizer', [KINDS[kind] for kind in KINDS] + [bpe], ids=[*KINDS, 'uncut, no marks'])
+def test_the_last_letter_of_each_piece(tokenizer):
+    tokenizer, text = tokenizer(), 'the quick brown dogs jumps fox'
+    texts = tokenizer.texts()
+    ((ids, last),) = tokenizer.last_characters([text])
+    assert (np.diff(last) >= 0).all()
+    for i, at in zip(ids.tolist(), last.tolist(), strict=True):
+        assert not texts[i] or text[at] == texts[i][-1]
+
+
 @pytest.mark.parametrize('split', [pre_tokenizers.Split('', 'isolated'), None], ids=['characters', 'uncut'])
 def test_a_tokenizer_without_words_is_known(split):
     tokenizer = bpe(split)

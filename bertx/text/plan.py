@@ -21,6 +21,7 @@ class RowOptions:
     length: int = 128
     short_probability: float = 0.1  # of a random, shorter target length (google-research/bert)
     packing: int = 1  # the most inputs in a row
+    units: str = ''  # of several words: see units.py
     labels: tuple[str, ...] = ()
     original: bool = False
     static: bool = False  # epoch e has the rows and the noise of epoch e % dupe_factor

@@ -9,7 +9,7 @@ import numpy as np
 
 from bertx.errors import BadInput, unknown
 from bertx.objectives.base import Needs
-from bertx.text import doc_sentences, full_sentences, pairs, segment_pair, segment_pair_original, sentence_pair
+from bertx.text import doc_sentences, full_sentences, pairs, segment_pair, segment_pair_original, sentence_pair, units
 from bertx.text.plan import Plan, RowOptions, ragged
 from bertx.types import Example
 
@@ -69,6 +69,7 @@ class Rows:
     def __init__(self, store, split: str, options: RowOptions, seed: int, count: int = 0):
         self.split, self.options, self.seed, self.count = store.split(split), options, seed, count
         self.tokenizer = store.tokenizer
+        self.unit_starts = units.starts(store, split, options.units)
         self.plan = functools.lru_cache(maxsize=max(2, options.dupe_factor if options.original else 2))(self._plan)
         if options.original and options.labels:
             sizes = [len(self.plan(epoch)) for epoch in range(options.dupe_factor)]
@@ -118,7 +119,9 @@ class Rows:
         special = np.where(text_at < 0, t.cls_id, np.where(real, t.sep_id, t.pad_id))
         cls_I = begin_P[first_P]
         # Specials are words of their own, and so is the piece of a word that truncation left at a piece's beginning.
-        begins = ~text | (text_at == 0) | (self.split.gather_word_starts(source) > 0)
+        forced = ~text | (text_at == 0)
+        begins = forced | (self.split.gather_word_starts(source) > 0)
+        unit_begins = begins if self.unit_starts is None else forced | (self.unit_starts[source] > 0)
 
         def of_inputs(values_I, rest: int) -> np.ndarray:
             out = np.full((len(rows), o.packing), rest, np.int32)
@@ -131,7 +134,7 @@ class Rows:
             positions=np.where(real, at - spread(cls_I[owner_P]), 0).astype(np.int32),
             type_ids=np.where(real, spread(side_P * plan.paired), 0).astype(np.int32),
             word_ids=(np.cumsum(begins, axis=1) - 1).astype(np.int32),
-            unit_ids=(np.cumsum(begins, axis=1) - 1).astype(np.int32),
+            unit_ids=(np.cumsum(unit_begins, axis=1) - 1).astype(np.int32),
             starts=of_inputs(cls_I % o.length, 0),
             labels={name: of_inputs(values[inputs], -1) for name, values in plan.labels.items()},
             epoch=np.full(len(rows), epoch, np.uint32),

@@ -187,13 +187,12 @@ class Tokenizer:
         lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
         ends = np.cumsum(lengths)
         ids = np.fromiter(chain.from_iterable(e.ids for e in encodings), np.int32, int(lengths.sum()))
-        # None, the word of a special token, becomes nan, which differs from itself: each is a word of its own.
         if words:
             found = zip(sentences, map(words, sentences), encodings, strict=True)
-            numbers = ([word_of[at] for at in _last(text, e)] for text, word_of, e in found)
+            word = np.array([word_of[at] for text, word_of, e in found for at in _last(text, e)])
         else:
-            numbers = (e.word_ids for e in encodings)
-        word = np.array(list(chain.from_iterable(numbers)), np.float64)
+            # None, the word of a special token, becomes nan, which differs from itself: each is a word of its own.
+            word = np.array(list(chain.from_iterable(e.word_ids for e in encodings)), np.float64)
         starts = np.ones(len(ids), np.uint8)
         starts[1:] = word[1:] != word[:-1]
         if self._uncut and self._mark and not words:

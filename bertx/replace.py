@@ -47,29 +47,27 @@ class Split:
 
     def __call__(self, key, tokens_K, unit_K, vocab: Vocabulary) -> Array:
         """[K]: the new tokens."""
-        action_key, token_key = jax.random.split(key)
-        action_K = jax.random.uniform(action_key, tokens_K.shape)
+        action_K, token_K = jax.random.uniform(key, (2, *tokens_K.shape))
         if self.per == 'unit':
             action_K = per_unit(action_K, unit_K)
-        other_K = self.others(token_key, vocab, tokens_K.shape).astype(tokens_K.dtype)
+        other_K = self.pick(token_K, vocab).astype(tokens_K.dtype)
         return jnp.where(
             action_K < self.mask, vocab.mask, jnp.where(action_K < self.mask + self.random, other_K, tokens_K)
         )
 
     def others(self, key, vocab: Vocabulary, shape) -> Array:
-        """Random tokens: the id up to which the weights first add up to more than a number drawn below their sum."""
-        if self.random_from == 'unigram':
-            ends_V = jnp.cumsum(vocab.unigram_V)
-            drawn = jax.random.uniform(key, shape) * ends_V[-1]
-        else:
-            may_V = vocab.ordinary_V
-            if self.random_from == 'fairseq':
-                may_V = may_V.at[vocab.mask].set(True)
-            if self.random_from == 'vocabulary':
-                may_V = jnp.ones_like(may_V)
-            ends_V = jnp.cumsum(may_V)
-            drawn = jax.random.randint(key, shape, 0, ends_V[-1])
-        return jnp.minimum(jnp.searchsorted(ends_V, drawn, side='right'), len(ends_V) - 1)
+        """Random tokens."""
+        return self.pick(jax.random.uniform(key, shape), vocab)
+
+    def pick(self, u, vocab: Vocabulary) -> Array:
+        """The tokens of uniform random numbers in [0, 1): where the weights first add up to more than that share."""
+        weight_V = vocab.unigram_V if self.random_from == 'unigram' else vocab.ordinary_V
+        if self.random_from == 'fairseq':
+            weight_V = weight_V.at[vocab.mask].set(True)
+        if self.random_from == 'vocabulary':
+            return jnp.int32(u * len(weight_V))
+        ends_V = jnp.cumsum(weight_V, dtype=jnp.float32)
+        return jnp.minimum(jnp.searchsorted(ends_V, u * ends_V[-1], side='right'), len(ends_V) - 1)
 
 
 REPLACE: dict[str, Any] = {'split': Split}

@@ -137,6 +137,7 @@ def make_run(config, store) -> Run:
     config = plain(config)
     objectives = base.make(config['objectives'], config['rows']['length'])
     for name, objective in objectives.items():
+        objective.check_store(f'config.objectives.{name}', store)
         if objective.needs.words:
             words.require(store, f'config.objectives.{name}')
     options = OptimizerOptions(**{k: config['optimizer'][k] for k in ('name', 'schedule', 'bias_correction')})

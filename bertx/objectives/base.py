@@ -32,7 +32,7 @@ class Objective:
     """
 
     writes_tokens: ClassVar[bool] = False  # at most one objective of a run may
-    attention: ClassVar[str] = 'bidirectional'
+    attention: ClassVar[str] = 'bidirectional'  # or 'causal', or 'either'
     parts: ClassVar[dict[str, dict[str, Any]]] = {}  # field -> name -> class, for fields that are built from a dict
 
     @property
@@ -41,6 +41,9 @@ class Objective:
 
     def check(self, key: str) -> None:
         """Raises BadInput for values out of range. Called on Python numbers, never on tracers."""
+
+    def check_store(self, key: str, store) -> None:
+        """Raises BadInput where the token store is not the one for what is read from disk."""
 
     def sized(self, length: int) -> 'Objective':
         """The same objective with its static sizes filled in for rows of this length."""
@@ -118,7 +121,7 @@ def available() -> list[str]:
     from importlib.resources import files
 
     names = (path.name.removesuffix('.py') for path in files('bertx.objectives').iterdir() if path.name.endswith('.py'))
-    return sorted(set(names) - {'__init__', 'base', 'pair'})
+    return sorted(set(names) - {'__init__', 'base', 'detection', 'pair'})
 
 
 def construct(cls: type, arguments: Mapping[str, Any], key: str) -> Any:
@@ -156,7 +159,7 @@ def make(objectives: dict[str, dict[str, Any]], length: int) -> dict[str, Object
     writers = [name for name, objective in made.items() if objective.writes_tokens]
     if len(writers) > 1:
         raise BadInput(f'config.objectives: {" and ".join(writers)} both write the tokens; at most one of a run may')
-    directions = {objective.attention for objective in made.values()}
+    directions = {objective.attention for objective in made.values()} - {'either'}
     if len(directions) > 1:
         raise BadInput('config.objectives mixes bidirectional and causal attention; a run has one encoder pass')
     return made

@@ -13,6 +13,7 @@ from bertx.types import Array, Encoded, Example, Loss, Term, View, Vocabulary
 class PairObjective(Objective):
     """Abstract; a subclass names the label, the number of classes, and has fields `weight` and `variant`."""
 
+    attention: ClassVar[str] = 'either'
     label: ClassVar[str]
     classes: ClassVar[int] = 2
     weight: Any

@@ -1,0 +1,23 @@
+"""Token Type (Yamaguchi et al. 2021): is a masked token a content word, a stop word, digits or punctuation?
+
+Selection and replacement are MLM's. The classes are `Vocabulary.type_V`, see bertx/text/tables.py.
+"""
+
+from flax import struct
+
+from bertx import heads
+from bertx.objectives.mlm import MLM
+from bertx.types import TOKEN_TYPES, Example, View, Vocabulary
+
+
+@struct.dataclass
+class TokenType(MLM):
+    def build(self, config):
+        return heads.ClassHead(config, TOKEN_TYPES)
+
+    def flops(self, config, length):
+        return 2.0 * self.k * config.width * (config.width + TOKEN_TYPES)
+
+    def corrupt(self, key, example: Example, view: View, vocab: Vocabulary):
+        view, targets = super().corrupt(key, example, view, vocab)
+        return view, targets | {'label': vocab.type_V[targets['label']]}

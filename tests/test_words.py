@@ -11,10 +11,12 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from bertx.errors import BadInput
+from bertx.select import WholeWords
 from bertx.text.prepare import PrepareOptions, prepare
 from bertx.text.rows import RowOptions, Rows
 from bertx.text.tokenizer import Tokenizer
 from bertx.text.words import finder, require
+from bertx.train import vocabulary
 
 DATA = Path(__file__).parents[2] / 'shared/data'
 SPECIALS = ['<unk>', '<s>', '<pad>', '</s>', '<mask>']
@@ -161,19 +163,22 @@ def test_chinese_words(chinese, tmp_path, kind):
 
 
 def test_a_chinese_word_is_masked_whole(chinese, tmp_path):
-    """As the selection of whole words does: all pieces of the words that are drawn."""
     pytest.importorskip('jieba')
     store = prepare(options(chinese, 'jieba'), tmp_path / 'store')
-    batch = Rows(store, 'train', RowOptions(length=64), seed=0).batch(np.arange(2))
-    row = jax.tree.map(lambda x: x[0], batch)
-    drawn = np.isin(row.word_ids, np.unique(row.word_ids)[2::3])
-    tokens = np.where(drawn & (row.segment_ids > 0), store.tokenizer.mask_id, row.tokens)
+    batch = Rows(store, 'train', RowOptions(length=64), seed=0).batch(np.arange(4))
+    selector, vocab = WholeWords(rate=0.4), jax.device_put(vocabulary(store))
+    choose = jax.jit(jax.vmap(lambda key, row: selector(key, row, vocab, selector.slots(64))))
+    selected = choose(jax.random.split(jax.random.key(0), 4), batch)
     pieces = {i: piece for piece, i in store.tokenizer.vocabulary.items()}
-    for word in JIEBA.split():
-        for at in range(64):
-            if [pieces[t] for t in row.tokens[at : at + len(word)]] == list(word):
-                assert (tokens[at : at + len(word)] == store.tokenizer.mask_id).sum() in (0, len(word))
-    assert (tokens != row.tokens).any()
+    counts = {word: [] for word in JIEBA.split()}
+    for tokens, at, weight in zip(batch.tokens, *map(np.asarray, (selected.at_K, selected.weight_K)), strict=True):
+        masked = np.isin(np.arange(64), at[weight > 0])
+        text = [pieces[token] for token in tokens]
+        for word, seen in counts.items():
+            n = len(word)
+            seen += [masked[i : i + n].sum() for i in range(64 - n) if text[i : i + n] == list(word)]
+    assert all(set(seen) <= {0, len(word)} for word, seen in counts.items())
+    assert sum(len(word) in seen for word, seen in counts.items() if len(word) > 1) > 2
 
 
 def test_words_of_a_language_without_spaces_are_not_the_tokenizers(chinese, tmp_path):
@@ -185,10 +190,13 @@ def test_words_of_a_language_without_spaces_are_not_the_tokenizers(chinese, tmp_
         prepare(options(chinese, 'spaces'), tmp_path / 'store')
 
 
-def test_jieba_is_asked_for_by_name(monkeypatch):
+def test_jieba_is_asked_for_by_name(chinese, tmp_path, monkeypatch):
+    pytest.importorskip('jieba')
+    prepare(options(chinese, 'jieba'), tmp_path / 'store')
     monkeypatch.setitem(sys.modules, 'jieba', None)
+    prepare(options(chinese, 'jieba'), tmp_path / 'store')  # is there already
     with pytest.raises(BadInput, match='pip install jieba') as error:
-        finder('jieba')
+        prepare(options(chinese, 'jieba'), tmp_path / 'other')
     assert '\n' not in str(error.value)
     assert finder('tokenizer') is None
     with pytest.raises(BadInput, match="config.data.words 'space' is unknown; did you mean 'spaces'"):

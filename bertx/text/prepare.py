@@ -19,7 +19,7 @@ from bertx.text.sentences import check_language, split
 from bertx.text.sources import Document, Source, open_source
 from bertx.text.store import StoreWriter, TokenStore, check_free, check_tokenizer
 from bertx.text.tokenizer import Tokenizer
-from bertx.text.words import finder
+from bertx.text.words import Finder, finder
 
 log = logging.getLogger(__name__)
 
@@ -54,14 +54,12 @@ def prepare(options: PrepareOptions, out: str | Path) -> TokenStore:
     if (out / 'meta.json').is_file():
         return _found(options, out)
     check_free(out)  # before the work, not after it
-    source = open_source(options.source)
-    if options.tokenizer:
-        tokenizer = Tokenizer.load(options.tokenizer, options.lowercase)
-    else:
-        tokenizer = _train(options, source)
+    source, words = open_source(options.source), finder(options.words)
+    given = options.tokenizer
+    tokenizer = Tokenizer.load(given, options.lowercase) if given else _train(options, source)
     splits = [name for name, share in _shares(options).items() if share]
     with StoreWriter(out, tokenizer, splits) as writer:
-        report = _write(options, source, tokenizer, writer)
+        report = _write(options, source, tokenizer, words, writer)
         _require_splits(options, report['documents'])
         about = {'options': dataclasses.asdict(options), 'source_sha256': source.digest(), 'report': report}
         writer.finish(options.language, options.source, **about)
@@ -79,15 +77,8 @@ def assign(options: PrepareOptions, text: str) -> str:
     return _side(options, _hash(options, text))
 
 
-def _more(name: str) -> str:
-    if name == 'train':
-        return 'lower validation= or test=, or give more documents (a blank line ends one)'
-    return f'raise {name}= or give more documents (a blank line ends one)'
-
-
 def _check(options: PrepareOptions) -> None:
     check_language(options.language)
-    finder(options.words)
     for name in ('validation', 'test'):
         share = getattr(options, name)
         if not 0 <= share < 1:
@@ -162,15 +153,20 @@ def _require_splits(options: PrepareOptions, documents: Mapping[str, int]) -> No
         raise BadInput(f'source {options.source}: there is no text in it')
     for name, share in _shares(options).items():
         if share and not documents.get(name):
-            raise BadInput(f'split {name} got none of the {total} document(s) of {options.source}; {_more(name)}')
+            hint = 'lower validation= or test=' if name == 'train' else f'raise {name}='
+            raise BadInput(
+                f'split {name} got none of the {total} document(s) of {options.source}; {hint}, or give more documents '
+                '(a blank line ends one)'
+            )
 
 
-def _write(options: PrepareOptions, source: Source, tokenizer: Tokenizer, writer: StoreWriter) -> dict:
+def _write(
+    options: PrepareOptions, source: Source, tokenizer: Tokenizer, words: Finder | None, writer: StoreWriter
+) -> dict:
     """Encodes and writes all documents; the counts that go into meta.json as `report`."""
     documents = {name: 0 for name, share in _shares(options).items() if share}
     sentences = tokens = unknown = empty = 0
     hashes = array('Q')
-    words = finder(options.words)
 
     for batch in _batches(options, source):
         encoded = iter(tokenizer.encode(list(itertools.chain.from_iterable(parts for _, parts in batch)), words=words))

@@ -16,7 +16,7 @@ import logging
 import os
 import shutil
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,9 +123,9 @@ class _SplitWriter:
         if not lengths.all() or tokens.min() < 0 or tokens.max() >= len(self.unigram_V):
             raise ValueError(f'{name}: an empty sentence, or a token outside the vocabulary of {len(self.unigram_V)}')
         self.names.append(name)
-        self.tokens += tokens.astype(self.dtype).tobytes()
-        self.word_starts += np.concatenate([starts for _, starts in sentences]).astype(np.uint8).tobytes()
-        self.sentence_lengths += lengths.tobytes()
+        self.tokens += tokens.astype(self.dtype).data
+        self.word_starts += np.concatenate([starts for _, starts in sentences]).astype(np.uint8).data
+        self.sentence_lengths += lengths.data
         self.token_offsets.append(self.token_offsets[-1] + len(tokens))
         self.sentence_offsets.append(self.sentence_offsets[-1] + len(lengths))
         if self.token_offsets[-1] >= self.shard_tokens:
@@ -185,36 +185,27 @@ class TokenStore:
     def __init__(self, path: str | Path):
         self.path = Path(path).expanduser()
         self._splits: dict[str, Split] = {}
-        if not self.path.is_dir():
-            raise BadInput(f'{self.path}: there is no such folder; make the token store with experiments/prepare.py')
         if not (self.path / 'meta.json').is_file():
-            raise BadInput(f'{self.path}: no finished token store (no meta.json); make it with experiments/prepare.py')
+            lacks = 'no finished token store (no meta.json)' if self.path.is_dir() else 'there is no such folder'
+            raise BadInput(f'{self.path}: {lacks}; make the token store with experiments/prepare.py')
         try:
             self.meta: dict[str, Any] = json.loads((self.path / 'meta.json').read_text('utf-8'))
-            written = self.meta['format']
-            if written != FORMAT:
-                raise BadInput(
-                    f'{self.path}: token store format {written}, not {FORMAT} as read here; prepare it again'
-                )
+            if (written := self.meta['format']) != FORMAT:
+                raise BadInput(f'{self.path}: token store format {written}, not {FORMAT}; prepare it again')
             self.fingerprint: str = self.meta['fingerprint']
             self.vocab_size: int = self.meta['vocab_size']
             self.language: str = self.meta['language']
             largest = self.meta['max_token']
-            for split in self.meta['splits'].values():
-                for shard in split['shards']:
-                    _check_size(self.path / shard['file'], shard)
+            for path, shard in self._shards():
+                _check_size(path, shard)
         except (ValueError, KeyError, TypeError) as error:
             raise BadInput(f'{self.path}/meta.json: damaged ({error!r}); prepare the store again') from None
         if largest >= self.vocab_size:
-            raise BadInput(
-                f'{self.path}: token id {largest} is outside its vocabulary of {self.vocab_size}; prepare it again'
-            )
+            raise BadInput(f'{self.path}: token id {largest} is outside its vocabulary of {self.vocab_size}')
         try:
-            self.unigram_V: np.ndarray = np.load(self.path / 'unigram.npy')
+            self.unigram_V: np.ndarray = np.load(self.path / 'unigram.npy').reshape(self.vocab_size)
         except (OSError, ValueError, EOFError) as error:
             raise BadInput(f'{self.path}/unigram.npy: missing or damaged ({error}); prepare the store again') from None
-        if self.unigram_V.shape != (self.vocab_size,):
-            raise BadInput(f'{self.path}/unigram.npy: not one count per token; prepare the store again')
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
@@ -242,10 +233,13 @@ class TokenStore:
 
     def verify(self) -> None:
         """Reads every shard through and compares its SHA-256; BadInput names the first that differs."""
+        for path, shard in self._shards():
+            if _sha256(path) != shard['sha256']:
+                raise BadInput(f'{path}: not what was written; prepare the store again')
+
+    def _shards(self) -> Iterator[tuple[Path, dict[str, Any]]]:
         for split in self.meta['splits'].values():
-            for shard in split['shards']:
-                if _sha256(self.path / shard['file']) != shard['sha256']:
-                    raise BadInput(f'{self.path / shard["file"]}: not what was written; prepare the store again')
+            yield from ((self.path / shard['file'], shard) for shard in split['shards'])
 
 
 class Split:
@@ -259,7 +253,7 @@ class Split:
     def __init__(self, folder: Path, name: str, shards: Sequence[dict[str, Any]]):
         self.name = name
         self._origin = folder, name, shards
-        batches = [batch for shard in shards for batch in _read(folder / shard['file'], shard)]
+        batches = [_read(folder / shard['file'], shard) for shard in shards]
         self._tokens = _Column([_view(batch.column('tokens').values) for batch in batches])
         self._word_starts = _Column([_view(batch.column('word_starts').values) for batch in batches])
         self._batches = batches
@@ -327,20 +321,16 @@ def check_tokenizer(store: TokenStore, tokenizer: Tokenizer) -> None:
         )
 
 
-def _read(path: Path, shard: dict[str, Any]) -> list[pa.RecordBatch]:
-    """The record batches of a shard, memory mapped, checked against what meta.json says of them."""
-    _check_size(path, shard)
+def _read(path: Path, shard: dict[str, Any]) -> pa.RecordBatch:
+    """The record batch of a shard, memory mapped, checked against what meta.json says of it."""
     try:
-        reader = pa.ipc.open_file(pa.memory_map(str(path)))
-        batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-        documents = sum(batch.num_rows for batch in batches)
-        tokens = sum(len(batch.column('tokens').values) for batch in batches)
-        starts = sum(len(batch.column('word_starts').values) for batch in batches)
+        batch = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+        found = [batch.num_rows, *(len(batch.column(name).values) for name in ('tokens', 'word_starts'))]
     except (pa.ArrowException, OSError, KeyError) as error:
         raise BadInput(f'{path}: damaged ({str(error).splitlines()[0]}); copy or prepare the store again') from None
-    if (documents, tokens, starts) != (shard['documents'], shard['tokens'], shard['tokens']):
+    if found != [shard['documents'], shard['tokens'], shard['tokens']]:
         raise BadInput(f'{path}: not the number of documents or tokens that was written; prepare the store again')
-    return batches
+    return batch
 
 
 def _check_size(path: Path, shard: dict[str, Any]) -> None:

@@ -103,11 +103,15 @@ def _make(store, spec: str, folder: Path) -> None:
 
 
 def _write(path: Path, split, joined: Iterable[np.ndarray]) -> None:
-    out = np.lib.format.open_memmap(path, 'w+', np.uint8, (split.n_tokens,))
-    for first in range(0, split.n_tokens, pmi.CHUNK):
-        flat = np.arange(first, min(first + pmi.CHUNK, split.n_tokens))
-        out[flat] = split.gather_word_starts(flat)
-    n_words, n_joined = int(out.sum(dtype=np.int64)), 0
+    n_words = n_joined = 0
+    with open(path, 'wb') as file:  # a full disk raises here; writing to the map, it would kill the process
+        header = {'descr': '|u1', 'fortran_order': False, 'shape': (split.n_tokens,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for first in range(0, split.n_tokens, pmi.CHUNK):
+            begins = split.gather_word_starts(np.arange(first, min(first + pmi.CHUNK, split.n_tokens)))
+            file.write(begins.data)
+            n_words += int(begins.sum())
+    out = np.load(path, mmap_mode='r+')
     for at in joined:
         out[at] = 0
         n_joined += len(at)

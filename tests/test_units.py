@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertx.config import make_run
 from bertx.errors import BadInput
 from bertx.text import units
 from bertx.text.prepare import PrepareOptions, prepare
 from bertx.text.rows import RowOptions, Rows
 from bertx.text.sources import open_source
 from bertx.text.tokenizer import Tokenizer
+from configs import base
 
 DATA = Path(__file__).parents[2] / 'shared/data'
 # Units are in brackets; blanks count for nothing. York-bas ends inside a word, [Nothing else. So] in another sentence.
@@ -109,6 +111,21 @@ def test_the_hash_is_of_the_content(files, tmp_path):
         file.write('\n')
     assert units.content(str(tmp_path / 'moved.jsonl')) != a
     assert len({units.content(spec) for spec in ('', 'pmi', 'pmi:20000', 'pmi:0.5')}) == 4
+
+
+def test_the_hash_of_a_run(store, tmp_path):
+    config = base.get_config('tiny')
+
+    def hash_of(spec):
+        config.rows.units = spec
+        return make_run(config, store).hash
+
+    for name, text in (('a', ''), ('b', ''), ('c', '\n')):
+        (tmp_path / name).write_text(text)
+    words, pmi, a, b, c = (hash_of(spec) for spec in ('', 'pmi', *(str(tmp_path / name) for name in 'abc')))
+    assert a == b and len({words, pmi, a, c}) == 4
+    with pytest.raises(BadInput, match='config.rows.units: there is no file'):
+        hash_of('nothing')
 
 
 def test_made_once(files, monkeypatch):

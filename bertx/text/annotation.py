@@ -69,9 +69,9 @@ def joined(store, path: Path) -> dict[str, np.ndarray]:
         )
     found: dict[str, list[np.ndarray]] = {split: [] for split in names}
     for document in source:
-        if document.name in annotated:
-            number, units = annotated[document.name]
-            if len(units) and units[-1, 1] > len(document.text):
+        number, units = annotated.get(document.name, (0, np.zeros((0, 2), np.int64)))
+        if len(units):
+            if units[-1, 1] > len(document.text):
                 raise BadInput(
                     f'{path}:{number}: unit {units[-1].tolist()} ends after the {len(document.text)} characters of '
                     f'document {document.name!r}'

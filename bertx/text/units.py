@@ -90,7 +90,8 @@ def _make(store, spec: str, folder: Path) -> None:
         partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix='.partial-'))
         try:
             for name, parts in joined.items():
-                _write(partial / f'{name}.npy', store.split(name), parts)
+                counts = _write(partial / f'{name}.npy', store.split(name), parts)
+                log.info('units %s, split %s: %s words in %s units', spec, name, *(f'{count:,}' for count in counts))
             if lines:
                 (partial / 'vocabulary.tsv').write_text('\n'.join(lines) + '\n', 'utf-8')
             partial.chmod(0o755)
@@ -102,7 +103,8 @@ def _make(store, spec: str, folder: Path) -> None:
             raise BadInput(f'{folder}: cannot write the units here ({error.strerror or error})') from None
 
 
-def _write(path: Path, split, joined: Iterable[np.ndarray]) -> None:
+def _write(path: Path, split, joined: Iterable[np.ndarray]) -> tuple[int, int]:
+    """How many words and units there are."""
     n_words = n_joined = 0
     with open(path, 'wb') as file:  # a full disk raises here; writing to the map, it would kill the process
         header = {'descr': '|u1', 'fortran_order': False, 'shape': (split.n_tokens,)}
@@ -116,4 +118,4 @@ def _write(path: Path, split, joined: Iterable[np.ndarray]) -> None:
         out[at] = 0
         n_joined += len(at)
     out.flush()
-    log.info('%s: %s words in %s units', path, f'{n_words:,}', f'{n_words - n_joined:,}')
+    return n_words, n_words - n_joined

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
@@ -44,3 +45,38 @@ class Checkpoints:
 
     def close(self) -> None:
         self.manager.close()
+
+
+class Trained:
+    """The parameters in a run's folder of checkpoints, read without the rest of the state or knowledge of the run."""
+
+    def __init__(self, folder, step: int | None = None):
+        self.folder = epath.Path(folder).resolve()
+        self.step = step
+        if step is None and self.folder.exists():
+            with self._manager() as manager:
+                self.step = manager.latest_step()  # None where there is none
+
+    def _manager(self) -> ocp.CheckpointManager:
+        handlers = {'state': ocp.PyTreeCheckpointHandler(), 'about': ocp.JsonCheckpointHandler()}
+        options = ocp.CheckpointManagerOptions(create=False)
+        return ocp.CheckpointManager(self.folder, options=options, item_handlers=handlers)
+
+    def shapes(self) -> dict[str, Any]:
+        """The tree of parameters, with their shapes and types."""
+        with self._manager() as manager:
+            tree = manager.item_metadata(self.step)['state'].tree['params']
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
+
+    def params(self) -> dict[str, Any]:
+        """As numpy arrays."""
+        like = {'params': self.shapes()}
+        arguments = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), like)
+        restore = ocp.args.PyTreeRestore(like, restore_args=arguments, partial_restore=True)
+        with self._manager() as manager:
+            return manager.restore(self.step, args=ocp.args.Composite(state=restore))['state']['params']
+
+    def about(self) -> dict[str, Any]:
+        """The JSON that was saved beside them."""
+        with self._manager() as manager:
+            return manager.restore(self.step, args=ocp.args.Composite(about=ocp.args.JsonRestore()))['about']

@@ -122,6 +122,8 @@ def fit(
         '%s parameters, %.3g FLOPs a step of %d rows x %d tokens, %d devices',
         f'{count(state.params):,}', run.flops_per_step, t['batch'], run.rows.length, mesh.size,
     )  # fmt: skip
+    about = {'config': run.config, 'fingerprint': run.fingerprint, 'hash': run.hash}
+    about['tokenizer'] = store.tokenizer.fingerprint
     source = BatchSource(rows, t['batch'], t['steps'], jax.process_index(), jax.process_count())
     stream = batches(source, at)
     clock, pending = Clock(at), None
@@ -157,7 +159,7 @@ def fit(
                 clock = Clock(done)
             if done % t['checkpoint_every'] == 0 or last:
                 flush()
-                checkpoints.save(done, state, {'config': run.config, 'fingerprint': run.fingerprint, 'hash': run.hash})
+                checkpoints.save(done, state, about)
             advance(done, shown)
     finally:
         checkpoints.wait()

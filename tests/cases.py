@@ -99,7 +99,7 @@ class Case:
             found.append(window)
         return tuple({name: mean(term) for name, term in window.items()} for window in (found[0], found[-1]))
 
-    @property
+    @functools.cached_property
     def hlo(self) -> str:
         """The training step as XLA runs it."""
         arguments = (self.state, self.objectives, HYPER, self.root, self.vocab, self.batch)

@@ -162,6 +162,9 @@ class Suite:
         self.tasks = {name: self._task(name, config['rows']['length']) for name in self.evaluation['tasks']}
         settings = dict(self.evaluation['refit'])
         self.refitted = [name for name in settings.pop('tasks') if base.find(name) and name in self.tasks]
+        for name in self.refitted:
+            if base.find(name).terms is not Objective.terms:
+                raise BadInput(f'config.evaluation.refit.tasks names {name}, whose head reads more than its features')
         self.options = RefitOptions(**settings)
         for key in ('rows', 'steps', 'batch'):
             if getattr(self.options, key) < 2:
@@ -173,7 +176,7 @@ class Suite:
 
     def _task(self, name: str, length: int) -> Task:
         try:
-            return self.make(name, base.make({name: {}}, length)[name])
+            return self.make(name, base.make({name: {}}, length)[name].as_task())
         except BadInput as error:
             raise BadInput(f'config.evaluation.tasks: {error}') from None
 

@@ -6,13 +6,16 @@ import numpy as np
 import optax
 import pytest
 from cases import CLS, SEP, B, D, L, V
+from etils import epath
+from test_sweep import run, small
 
-from bertx import model
+from bertx import model, sweep
 from bertx.encoder_config import REAL_STD
 from bertx.errors import BadInput
 from bertx.heads import TokenHead, ends
 from bertx.model import Net
 from bertx.objectives import base
+from bertx.sweep import arm
 from bertx.types import Encoded
 
 
@@ -107,6 +110,27 @@ def test_sentence_heads_read_the_end_of_their_segment():
     cases.check_weights(case)
     _, after = case.fit(80)
     assert after['nsp/loss'] < 0.1  # its rows are told apart by more than their [CLS]
+
+
+def test_a_run_judged_on_tasks_of_others(store, tmp_path):
+    config = small(store)
+    config.train.update(steps=2, log_every=1, validate_every=2, checkpoint_every=2)
+    tasks = ('clm', 'nsp', 'random_token')
+    config.evaluation.update(tasks=tasks)
+    config.evaluation.refit.update(tasks=tasks)
+    point = arm('clm', objectives={'clm': {}, 'nsp': {}})
+    with pytest.raises(BadInput, match='config.evaluation.refit.tasks names clm'):
+        sweep.plan(config, point, epath.Path(tmp_path))
+    config.evaluation.refit.update(tasks=('nsp', 'random_token'))
+    ([planned], failed) = run(config, point, tmp_path)
+    assert not failed
+    values = planned.folder.result['values']
+    found = {(v['task'], v['head'], v['metric']) for v in values}
+    heads = [('clm', 'own'), ('nsp', 'own'), ('nsp', 'refit'), ('random_token', 'refit')]
+    assert found == {(*head, metric) for head in heads for metric in ('loss', 'accuracy')}
+    assert all(np.isfinite(v['value']) for v in values)
+    _, weight_N = planned.folder.predictions('random_token', 'refit', 'test', 'accuracy')
+    assert (weight_N % 2 == 0).all() and weight_N.max() < L / 2  # as many replaced tokens as others
 
 
 def test_what_it_can_be_with():

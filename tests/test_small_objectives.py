@@ -173,6 +173,15 @@ def test_heads_are_refitted(name):
     assert found['accuracy'].sum.shape == (128,)
 
 
+@every
+def test_as_a_task(name):
+    task = base.make({name: {}}, L)[name].as_task()
+    if name in ('shuffled_token', 'random_token', 'shuffled_random'):
+        assert task.balanced and getattr(task, 'random_from', 'unigram') == 'unigram'
+    else:
+        assert task == base.make({name: {}}, L)[name]
+
+
 @detection
 def test_features_are_what_the_head_reads(name):
     encoded = model.Encoded(np.arange(B * L * 3, dtype=np.float32).reshape(B, L, 3), None, None)

@@ -41,6 +41,10 @@ class Detection(Objective):
     def sized(self, length: int) -> 'Detection':
         return dataclasses.replace(self, slots=min(self.slots or Tokens(self.rate).slots(length), length))
 
+    def as_task(self) -> 'Detection':
+        """Balanced, so that all arms have the same chance and few positions are kept for the refit."""
+        return dataclasses.replace(self, balanced=True)
+
     def build(self, config):
         return heads.ClassHead(config, self.classes)
 

@@ -1,8 +1,10 @@
 """Random (Yamaguchi et al. 2021): 15 % of the tokens are replaced by random ones; which are they?
 
 ELECTRA without a generator. With random_from='unigram' the frequency of a token says nothing of whether it was
-replaced.
+replaced; so it is, with as many untouched tokens, where all arms are judged on it (replaced token detection).
 """
+
+import dataclasses
 
 import jax.numpy as jnp
 from flax import struct
@@ -20,6 +22,9 @@ class RandomToken(Detection):
     def check(self, key: str) -> None:
         super().check(key)
         Split(random_from=self.random_from).check(key)
+
+    def as_task(self) -> 'RandomToken':
+        return dataclasses.replace(self, balanced=True, random_from='unigram')
 
     def write(self, key, selected: Selected, example: Example, vocab: Vocabulary):
         at_K = selected.at_K

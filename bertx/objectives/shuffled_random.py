@@ -4,6 +4,7 @@ Of the tokens that are written over one half is permuted as in shuffled_token.py
 random_token.py.
 """
 
+import dataclasses
 from typing import Any, ClassVar
 
 import jax
@@ -30,6 +31,9 @@ class ShuffledRandom(Detection):
         Split(random_from=self.random_from).check(key)
         if not 0.0 <= float(self.moved) <= 1.0:
             raise BadInput(f'{key}.moved is {float(self.moved):g}; a share from 0 to 1 would do')
+
+    def as_task(self) -> 'ShuffledRandom':
+        return dataclasses.replace(self, balanced=True, random_from='unigram')
 
     def write(self, key, selected: Selected, example: Example, vocab: Vocabulary):
         which_key, move_key, draw_key = jax.random.split(key, 3)

@@ -27,6 +27,11 @@ def workdir() -> str:
     return os.path.expanduser(WORKDIR.value or '')
 
 
+def config_file() -> str:
+    """The path in --config, without the argument after its colon."""
+    return config_flags.get_config_filename(flags.FLAGS['config']).partition(':')[0]
+
+
 def run(main: Callable[[], int], required: tuple[str, ...] = ('config', 'workdir')) -> None:
     """Parses flags and calls main; what a person can mend ends in one line and exit code 2."""
     handler = RichHandler(console=console, show_path=False)
@@ -63,7 +68,7 @@ def _parse(required: tuple[str, ...]) -> None:
         raise BadInput(f'what is {rest[0]!r}? every argument is a --flag=value')
     if missing:
         raise BadInput(f'--{missing[0]} is missing')
-    if 'config' in required and not os.path.exists(path := config_flags.get_config_filename(flags.FLAGS['config'])):
+    if 'config' in required and not os.path.exists(path := config_file()):
         raise BadInput(f'--config: there is no file {path}')
 
 

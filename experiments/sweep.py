@@ -8,9 +8,7 @@ A second call skips what is done and goes on with what was interrupted. Exit cod
 import pathlib
 import runpy
 
-from absl import flags
 from etils import epath
-from ml_collections import config_flags
 
 from bertx import locks, sweep, train
 from bertx.errors import BadInput
@@ -27,7 +25,7 @@ def points(path: str) -> sweep.Sweep:
 
 def main() -> int:
     config, workdir = cli.CONFIG.value, epath.Path(cli.workdir())
-    path = config_flags.get_config_filename(flags.FLAGS['config'])
+    path = cli.config_file()
     grid = points(path)
     name = pathlib.Path(path).stem
     sweep.check_workdir(workdir, name, config)

@@ -30,6 +30,7 @@ def write(path, content: bytes) -> str:
         (lambda _: [SWEEP, '--config.train.batch=many'], 'config.train.batch'),
         (lambda _: ['--config=configs/nothing.py'], 'configs/nothing.py'),
         (lambda _: ['--config=configs/base.py'], 'has no sweep()'),
+        (lambda _: ['--config=configs/base.py:mini'], 'has no sweep()'),
         (lambda _: [SWEEP, '--config.data.source=text:/nothing/*.txt'], '/nothing/*.txt'),
         (lambda tmp: [SWEEP, write(tmp / 'empty.txt', b'')], 'empty.txt'),
         (lambda tmp: [SWEEP, write(tmp / 'latin.txt', b'caf\xe9 au lait')], 'latin.txt'),

@@ -147,7 +147,7 @@ def test_slots_are_distinct_and_in_order(selector, example):
 @pytest.mark.parametrize('selector', [s for s in CLEAN if s.needs_words or isinstance(s, Units)], ids=name_of)
 def test_words_are_never_cut_and_units_never_cross_a_boundary(selector, seed):
     words = lambda tokens: some_words(seed * 10 + tokens, tokens)
-    example = row([0, *words(21), 0, '|', *words(13), '|', 0, *words(19), 7, 0], L)
+    example = row([0, *words(21), 0, '|', *words(13), '|', *words(20), 7, 0], L)
     for rate in (0.15, 0.5, 0.9):  # the last has too few slots, so that units are left out
         s = select(selector.replace(rate=rate), example)
         found = chosen(s, L)
@@ -196,6 +196,15 @@ def test_lengths_follow_the_law(selector, law):
     counts = drawn_lengths(selector)
     assert len(counts) == len(law)
     assert stats.chisquare(counts, np.array(law) / sum(law) * counts.sum()).pvalue > 1e-3
+
+
+def test_units_begin_as_often_all_along():
+    """The first word of a text begins a unit, any other does as often as units have words: so does the second."""
+    for selector, mean in ((NGrams(), 18 / 11), (Apart(), 3.797)):
+        s = select(selector, row([0, *[1] * 60, 0], L), 8000, 0)
+        second = (s.at_K == 2) & (s.weight_K > 0)
+        begins = np.diff(s.unit_K, axis=1, prepend=-1) > 0
+        assert abs(z_of(begins[second], 1 / mean)) < 3
 
 
 def test_spans_that_touch_are_one_unit():

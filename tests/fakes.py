@@ -13,7 +13,7 @@ PAD, CLS, SEP, TEXT = 0, 1, 2, 100
 
 @dataclasses.dataclass
 class FakeSplit:
-    """Sentence s of document d has `lengths[d][s]` tokens; the n-th token of all is TEXT + n, a word of its own."""
+    """Sentence s of document d has `lengths[d][s]` tokens, two to a word; the n-th token of all is TEXT + n."""
 
     lengths: list[list[int]]
 
@@ -29,7 +29,8 @@ class FakeSplit:
         return (TEXT + index).astype(np.int32)
 
     def gather_word_starts(self, index):
-        return np.ones(index.shape, np.uint8)
+        starts = self.sentence_starts
+        return ((index - starts[np.searchsorted(starts, index, side='right') - 1]) % 2 == 0).astype(np.uint8)
 
 
 def made_up(documents: int = 30, sentences: int = 40, seed: int = 0) -> FakeSplit:

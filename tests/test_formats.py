@@ -103,6 +103,15 @@ def test_full_sentences_equal_the_plain_loop():
     assert [[x for x in tokens[r].tolist() if x] for r in at] == expected
 
 
+def test_documents_come_in_a_new_order_each_epoch():
+    rows = rows_of(made_up(), format='full_sentences', length=64, short_probability=0.0)
+    orders = []
+    for p in (rows.plan(0), rows.plan(1)):
+        first = p.pieces.document[p.input_starts[:-1]][np.argsort(p.index)]
+        orders.append(list(dict.fromkeys(first.tolist())))
+    assert orders[0] != orders[1]
+
+
 def test_what_crosses_documents_and_what_does_not():
     documents = lambda p: [len(set(p.pieces.document[i:j])) for i, j in itertools.pairwise(p.input_starts)]
     plans = {name: rows_of(made_up(200, 8), format=name, length=96).plan(0) for name in FORMATS}

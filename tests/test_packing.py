@@ -48,7 +48,7 @@ def test_a_hand_made_packed_row():
     assert batch.segment_ids.tolist() == [[1] * 6 + [2] * 6 + [0]]
     assert batch.positions.tolist() == [[*range(6), *range(6), 0]]
     assert batch.type_ids.tolist() == [[0] * 13]
-    assert batch.word_ids.tolist() == [[*range(13)]]
+    assert batch.word_ids.tolist() == [[0, 1, 1, 2, 2, 3, 4, 5, 5, 6, 6, 7, 8]]
     assert batch.starts.tolist() == [[0, 6, 0]]
 
 
@@ -141,6 +141,8 @@ def test_arms_pack_the_same_chunks_into_the_same_rows(format):
         np.testing.assert_array_equal(none[0].start, np.where(swapped, sop[1].start, sop[0].start))
         np.testing.assert_array_equal(none[1].start, np.where(swapped, sop[0].start, sop[1].start))
         assert sorted(nsp[1].start) == sorted(none[1].start)
+        if format == 'sentence_pair':  # two of at most 29 tokens: a random B is whole too
+            assert sorted(nsp[1].length) == sorted(none[1].length)
 
 
 def test_length_says_nothing_of_the_label_in_packed_rows():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fakes import FakeSplit, made_up
+from fakes import TEXT, FakeSplit, made_up, rows_of, whole
 
 from bertx.errors import BadInput
 from bertx.objectives.base import Needs
@@ -130,8 +130,8 @@ def test_truncation_equals_the_published_loop(a, b):
     for rng in (None, np.random.default_rng(0)):
         x, y = truncate(piece(a), piece(b), 17, rng)
         assert (x.length[0], y.length[0]) == loop(a, b, 17)
-        for cut, whole in ((x, a), (y, b)):
-            assert 0 <= cut.start[0] <= (whole - cut.length[0] if rng else 0)
+        for cut, uncut in ((x, a), (y, b)):
+            assert 0 <= cut.start[0] <= (uncut - cut.length[0] if rng else 0)
 
 
 def test_clean_pieces_begin_where_sentences_do():
@@ -208,20 +208,17 @@ class TestRows:
             assert batch.positions[i, :n].tolist() == list(range(n))
         np.testing.assert_array_equal(batch.labels['nsp'][:, 0], p.labels['nsp'][:40])
 
-    def test_word_ids_follow_the_word_pieces(self, rows, store):
-        batch = rows.batch(np.arange(200))
-        pieces = {i: piece for piece, i in store.tokenizer.vocabulary.items()}
-        for tokens, words, types, real in zip(
-            batch.tokens, batch.word_ids, batch.type_ids, batch.segment_ids, strict=True
-        ):
-            for i in range(1, int(real.sum())):
-                within = (
-                    pieces[int(tokens[i])].startswith('##')
-                    and types[i] == types[i - 1]
-                    and tokens[i - 1] != store.tokenizer.cls_id
-                )
-                assert (words[i] == words[i - 1]) == within
-        assert batch.word_ids.max() < 48
+    @pytest.mark.parametrize('original', [False, True])  # which cuts pieces at the front, inside of words too
+    def test_word_ids_follow_the_words(self, original):
+        rows = rows_of(made_up(), length=32, labels=('nsp',), original=original, static=original)
+        batch, inside = whole(rows), 0
+        for tokens, words in zip(batch.tokens, batch.word_ids, strict=True):
+            text = tokens >= TEXT
+            begins = ~text | (rows.split.gather_word_starts(tokens - TEXT) > 0)
+            inside += (~begins[1:] & ~text[:-1]).sum()
+            begins[1:] |= ~text[:-1]
+            np.testing.assert_array_equal(words, np.cumsum(begins) - 1)
+        assert (inside > 0) == original
 
     def test_any_batch_of_any_epoch_can_be_built_alone(self, rows, store):
         n = len(rows)

@@ -26,7 +26,7 @@ def plan(split, options: RowOptions, seed: int, epoch: int, rows: int = 0, cross
     after = np.searchsorted(ends, begins + target, side='right')  # the input that i begins ends before this sentence
     if not cross:
         after = np.minimum(after, np.searchsorted(document, document, side='right'))
-    step = np.maximum(after, np.arange(count) + 1).tolist()
+    step = memoryview(np.maximum(after, np.arange(count) + 1))  # a list would hold an object for each sentence
     heads = [0]
     while (at := step[heads[-1]]) < count:
         heads.append(at)

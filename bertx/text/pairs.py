@@ -19,7 +19,7 @@ LABELS = {
     'sop': {ORDERED: 0, SWAPPED: 1},  # Lan et al. 2020
     'three_way': {ORDERED: 0, SWAPPED: 1, RANDOM: 2},  # Wang et al. 2020, StructBERT
 }
-BLOCK = 64  # chunks with B's of nearly the same length, which negatives may exchange
+BLOCK = 16  # chunks with B's of nearly the same length, which negatives exchange: the fewer, the more alike
 
 
 def kinds_for(labels: tuple[str, ...]) -> tuple[int, ...]:
@@ -39,22 +39,23 @@ def exchange(rng: np.random.Generator, document: np.ndarray, block: np.ndarray, 
     """For each negative the pair whose B it takes: of another document, of the same block, each used once.
 
     A block's negatives sorted by document and rotated by the largest document's share meet no document twice. Where
-    one document holds more than half of them that cannot be: its surplus takes B's of any pairs of other documents.
+    one document holds more than half of them that cannot be: what is left over is exchanged within two blocks, four,
+    and so on; and if a document holds more than half of all, its surplus takes B's of any pairs of other documents.
     """
-    # Neighbours in the rotation are no neighbours in time.
-    name = rng.permutation(int(document.max()) + 1)[document]
-    order = negatives[np.lexsort((name[negatives], block[negatives]))]
-    giver = np.empty(len(document), np.int64)
-    for same in np.split(order, np.flatnonzero(np.diff(block[order])) + 1):
-        giver[same] = np.roll(same, np.unique(name[same], return_counts=True)[1].max(initial=0))
-    giver = giver[negatives]
-    clash = np.flatnonzero(document[giver] == document[negatives])
-    if len(clash) and len(np.unique(document)) < 2:
+    name = rng.permutation(int(document.max()) + 1)[document]  # neighbours in the rotation are no neighbours in time
+    giver, left = np.arange(len(document)), negatives
+    for level in range(int(block.max()).bit_length() + 1):
+        group = block[left] >> level
+        order = np.lexsort((name[left], group))
+        for same in np.split(left[order], np.flatnonzero(np.diff(group[order])) + 1):
+            giver[same] = np.roll(giver[same], np.unique(name[same], return_counts=True)[1].max(initial=0))
+        left = left[document[giver[left]] == document[left]]
+    if len(left) and len(np.unique(document)) < 2:
         raise BadInput('negatives are from another document, and only one of the split has pairs; give more documents')
-    while len(clash):
-        giver[clash] = rng.integers(0, len(document), len(clash))
-        clash = clash[document[giver[clash]] == document[negatives[clash]]]
-    return giver
+    while len(left):
+        giver[left] = rng.integers(0, len(document), len(left))
+        left = left[document[giver[left]] == document[left]]
+    return giver[negatives]
 
 
 def plan(split, chunks, options: RowOptions, seed: int, epoch: int, rows: int) -> Plan:
@@ -73,7 +74,7 @@ def plan(split, chunks, options: RowOptions, seed: int, epoch: int, rows: int) -
     room = np.minimum(a.length + longest[block], most)
     made = int((a.length + b.length).sum())
     inputs, row_starts = arrange(room + SPECIALS, options.length, options.packing, seed, epoch, rows, len(kinds))
-    if len(inputs) % len(kinds):
+    if not rows and len(inputs) % len(kinds):
         raise BadInput(f'the split makes {len(document)} pairs, too few for {len(kinds)} kinds of pair; give more text')
     a, b, block, room = a[inputs], b[inputs], block[inputs], room[inputs]
     whole = int((a.length + b.length).sum())

@@ -14,7 +14,6 @@ from configs.sweeps import nsp_vs_sop
 
 def get_config(size: str = 'tiny'):
     config = nsp_vs_sop.get_config(size)
-    config.rows.format = 'full_sentences'
     config.train.batch = 32
     config.train.steps = 500
     config.evaluation.tasks = ('mlm', 'random_token')

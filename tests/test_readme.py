@@ -30,10 +30,10 @@ def test_an_objective_from_outside_trains_and_is_judged(outside, store, tmp_path
     config = small(store)
     config.train.update(steps=30, log_every=10, validate_every=30, checkpoint_every=30)
     config.optimizer.update(learning_rate=1e-2, warmup=3)
-    objectives = {'mlm': {}, 'mine.rare': {'below': 0.02}}
+    objectives = {'mlm': {}, 'mine:rare': {'below': 0.02}}
     [planned], failed = run(config, arm('mine', objectives=objectives), tmp_path / 'runs')
     assert not failed
     lines = [json.loads(line) for line in (planned.folder.path / 'metrics.jsonl').read_text().splitlines()]
-    losses = [line['mine.rare/loss'] for line in lines if line['split'] == 'train']
+    losses = [line['mine:rare/loss'] for line in lines if line['split'] == 'train']
     assert losses[-1] < losses[0] - 0.1
-    assert any(v['task'] == 'mine.rare' and v['head'] == 'own' for v in planned.folder.result['values'])
+    assert any(v['task'] == 'mine:rare' and v['head'] == 'own' for v in planned.folder.result['values'])

@@ -60,11 +60,10 @@ class Run:
 
     @property
     def flops_per_step(self) -> float:
-        """Forward and backward, three times the forward: the blocks, and the vocabulary where it is predicted."""
+        """Forward and backward, three times the forward: the blocks, and what the objectives add."""
         batch, length, e = self.train['batch'], self.rows.length, self.encoder
-        predicted = sum(getattr(o, 'k', 0) for o in self.objectives.values())
-        head = 2.0 * predicted * e.width * (e.vocab_size + e.width)
-        return 3.0 * batch * (length * e.flops_per_token(length) + head)
+        more = sum(o.flops(e, length) for o in self.objectives.values())
+        return 3.0 * batch * (length * e.flops_per_token(length) + more)
 
 
 def plain(config) -> dict[str, Any]:

@@ -113,7 +113,11 @@ class Task:
 
     def own(self, run: Run, state: State, split: str, count: int) -> list[Measurement]:
         """All losses and metrics with the head that the run trained."""
+        (objective,) = self.objectives.values()
         used = {key: state.params[key] for key in ('encoder', self.head)}
+        # Where another objective gives tables to the encoder, this one is measured without it.
+        if not objective.adapt(dataclasses.replace(run.encoder, delta_embeddings=False)).delta_embeddings:
+            used['encoder'] = model.encoder_params(run.encoder, run.objectives, state.params)
         frozen = {key: value for key, value in state.frozen.items() if key == self.head}
         function = terms_function(run.encoder, self.structure)
         terms = self._map(function, {'params': used, 'frozen': frozen}, split, count)

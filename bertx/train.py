@@ -128,6 +128,7 @@ def fit(
     stream = batches(source, at)
     clock, pending = Clock(at), None
     shown: dict[str, float] = {}
+    warned: set[str] = set()
 
     def flush() -> None:
         """Write the line of the last window; its values are there by now, or are waited for."""
@@ -139,6 +140,11 @@ def fit(
         folder.append('metrics.jsonl', {'step': end, 'split': 'train', 'tokens': end * tokens} | shown)
         if not math.isfinite(shown['loss']):
             raise NotFinite(f'the loss is {shown["loss"]} at step {end}; a lower config.optimizer.learning_rate may do')
+        if end > run.hyper['warmup']:
+            for text in warnings(run.objectives, shown):
+                if text not in warned:
+                    log.warning('step %d: %s', end, text)
+                warned.add(text)
 
     try:
         for number in range(at, t['steps']):
@@ -170,3 +176,12 @@ def fit(
 def means(window: dict[str, Term]) -> dict[str, float]:
     """Each term's sum over its weight."""
     return {name: float(term.sum / np.maximum(term.weight, 1e-9)) for name, term in sorted(window.items())}
+
+
+def warnings(objectives: model.Objectives, shown: dict[str, float]) -> list[str]:
+    """What the objectives find wrong with the values of a log line."""
+    found = []
+    for name, objective in objectives.items():
+        own = {key.removeprefix(f'{name}/'): value for key, value in shown.items() if key.startswith(f'{name}/')}
+        found += [f'config.objectives.{name}: {text}' for text in objective.warnings(own)]
+    return found

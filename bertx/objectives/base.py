@@ -69,6 +69,10 @@ class Objective:
         """Hash of what `frozen` reads: part of the run's."""
         return ''
 
+    def flops(self, config: EncoderConfig, length: int) -> float:
+        """Forward FLOPs of a row beyond those of the encoder's blocks."""
+        return 2.0 * getattr(self, 'k', 0) * config.width * (config.vocab_size + config.width)
+
     def groups(self) -> dict[str, Array]:
         """Parts of the module that have an optimizer group, with a gradient norm, of their own: path -> factor of the
         learning rate."""
@@ -103,6 +107,10 @@ class Objective:
         """Losses and metrics of a batch, per example."""
         return self.scores(head, self.features(encoded, targets), encoded.table_VE, targets)
 
+    def warnings(self, means: dict[str, float]) -> list[str]:
+        """What is wrong with the means since the last log line. Asked after the warm-up; each is logged once."""
+        return []
+
 
 def find(name: str) -> type[Objective]:
     """`bertx.objectives.<name>`, or a dotted module out of tree; the module defines exactly one Objective."""
@@ -125,7 +133,7 @@ def available() -> list[str]:
     from importlib.resources import files
 
     names = (path.name.removesuffix('.py') for path in files('bertx.objectives').iterdir() if path.name.endswith('.py'))
-    return sorted(set(names) - {'__init__', 'base', 'detection', 'pair'})
+    return sorted(set(names) - {'__init__', 'base', 'detection', 'generator', 'pair'})
 
 
 def construct(cls: type, arguments: Mapping[str, Any], key: str) -> Any:

@@ -56,7 +56,7 @@ def naive(case, params, view, targets):
     return optax.softmax_cross_entropy_with_integer_labels(logits, label), logits.argmax(-1) == label
 
 
-@pytest.mark.parametrize('chunk', [1, 7, 32])
+@pytest.mark.parametrize('chunk', [1, 7])
 def test_chunks_do_not_show(chunk):
     case = cases.cases('clm')
     objectives = jax.tree.map(np.float32, base.make({'clm': {'chunk': chunk}}, L))

@@ -113,8 +113,11 @@ class Objective:
 
 
 def find(name: str) -> type[Objective]:
-    """`bertx.objectives.<name>`, or a dotted module out of tree; the module defines exactly one Objective."""
-    path = name if '.' in name else f'bertx.objectives.{name}'
+    """`bertx.objectives.<name>`; with colons, as ConfigDict keys have no dots, a module anywhere: `mine:rare`.
+
+    The module defines exactly one Objective.
+    """
+    path = name.replace(':', '.') if ':' in name else f'bertx.objectives.{name}'
     try:
         module = importlib.import_module(path)
     except ModuleNotFoundError as error:

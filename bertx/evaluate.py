@@ -35,7 +35,8 @@ class Measurement:
 
     @property
     def value(self) -> float:
-        return float(self.sum_N.sum(dtype=np.float64) / self.weight_N.sum(dtype=np.float64))
+        weight = self.weight_N.sum(dtype=np.float64)
+        return float(self.sum_N.sum(dtype=np.float64) / weight) if weight else math.nan  # no fakes, so no precision
 
 
 @functools.lru_cache

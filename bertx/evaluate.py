@@ -161,8 +161,9 @@ class Suite:
                 raise BadInput(f'config.evaluation.{key} is {self.evaluation[key]}; 2 or more would do')
         # Whole rows on each device.
         evaluation = dict(self.evaluation) | {'batch': math.ceil(self.evaluation['batch'] / mesh.size) * mesh.size}
+        own = {key: evaluation[key] for key in ('format', 'packing') if evaluation[key]}
         self.make = functools.partial(
-            Task, store=store, vocab=vocab, settings=config['rows'], evaluation=evaluation, mesh=mesh
+            Task, store=store, vocab=vocab, settings=config['rows'] | own, evaluation=evaluation, mesh=mesh
         )
         self.tasks = {name: self._task(name, config['rows']['length']) for name in self.evaluation['tasks']}
         settings = dict(self.evaluation['refit'])

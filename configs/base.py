@@ -72,6 +72,8 @@ def get_config(size: str = 'tiny') -> ConfigDict:
             },
             'evaluation': {
                 'tasks': ('mlm', 'nsp', 'sop'),  # measured for every arm alike
+                'format': '',  # of the rows; '': as config.rows. Give one where arms differ in theirs
+                'packing': 0,  # likewise; 0: as config.rows
                 'seed': 0,  # rows and masks: the same for every run
                 'batch': 128,
                 'validation_rows': 512,  # during training

@@ -247,3 +247,22 @@ def test_a_tokenizer_that_differs_from_the_stores_is_refused(store, tmp_path):
         sweep.plan(config, [{}], epath.Path(tmp_path))
     config.data.tokenizer = str(store.path)
     assert sweep.plan(config, [{}], epath.Path(tmp_path))
+
+
+def test_arms_of_different_formats_are_judged_on_the_same_rows(store, tmp_path):
+    config = small(store)
+    config.evaluation.update(format='segment_pair', packing=1)
+    arms = chain(
+        arm('pairs', objectives={'mlm': {}}),
+        arm('documents', objectives={'mlm': {}}, set={'rows.format': 'doc_sentences', 'rows.packing': 3}),
+    )
+    planned, failed = run(config, arms, tmp_path)
+    assert not failed
+    read = [p.folder.predictions('mlm', 'unigram', 'test', 'accuracy') for p in planned]
+    np.testing.assert_array_equal(read[0], read[1])
+    assert [p.run.rows.format for p in planned] == ['segment_pair', 'doc_sentences']
+
+
+def test_units_without_their_source_are_refused(store, tmp_path):
+    with pytest.raises(BadInput, match='config.rows.units'):
+        run(small(store), arm('units', objectives={'mlm': {'select': {'name': 'units'}}}), tmp_path)

@@ -22,6 +22,7 @@ class Needs:
     original: bool = False  # host-side quirks of the released code: its pair builder and its static, repeated masks
     static: bool = False  # rows and masks repeat every config.rows.dupe_factor epochs; `original` implies it
     words: bool = False  # a tokenizer that marks words
+    units: bool = False  # config.rows.units
 
 
 class Objective:

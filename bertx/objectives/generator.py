@@ -24,7 +24,7 @@ from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput, unknown
 from bertx.objectives.base import Needs, Objective
 from bertx.replace import REPLACE, Split
-from bertx.select import SELECT, Tokens
+from bertx.select import SELECT, Tokens, Units
 from bertx.types import Array, DropoutRates, Example, Loss, Tables, Term, View, Vocabulary
 
 EMBEDDINGS = ('tied', 'untied', 'gdes')
@@ -117,7 +117,8 @@ class GeneratorObjective(Objective):
 
     @property
     def needs(self) -> Needs:
-        return Needs(words=self.filled().select.needs_words)
+        select = self.filled().select
+        return Needs(words=select.needs_words, units=isinstance(select, Units))
 
     def check(self, key: str) -> None:
         if self.variant not in self.variants:

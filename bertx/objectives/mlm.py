@@ -15,7 +15,7 @@ from bertx import heads, losses
 from bertx.errors import BadInput, unknown
 from bertx.objectives.base import Needs, Objective
 from bertx.replace import REPLACE, Split, per_unit
-from bertx.select import SELECT, NGrams, Spans, Stratified, Tokens
+from bertx.select import SELECT, NGrams, Spans, Stratified, Tokens, Units
 from bertx.types import Example, Loss, View, Vocabulary
 
 # variant -> what is selected, what is written there. The quirks are told where the parts are defined.
@@ -62,6 +62,7 @@ class MLM(Objective):
             original=self.variant in STATIC,
             static=self.static or self.variant in STATIC,
             words=(self.select or PRESETS[self.variant][0]).needs_words,
+            units=isinstance(self.select, Units),
         )
 
     def check(self, key: str) -> None:

@@ -24,7 +24,7 @@ from bertx.errors import BadInput
 from bertx.objectives.base import Needs
 from bertx.objectives.mlm import MLM
 from bertx.replace import Split, per_unit
-from bertx.select import Spans
+from bertx.select import Spans, Units
 from bertx.types import Array, Encoded, Example, Loss, View, Vocabulary
 from bertx.units import text
 
@@ -84,7 +84,8 @@ class SBO(MLM):
 
     @property
     def needs(self) -> Needs:
-        return Needs(static=self.static, words=self.filled().select.needs_words)
+        select = self.filled().select
+        return Needs(static=self.static, words=select.needs_words, units=isinstance(select, Units))
 
     def filled(self) -> 'SBO':
         select, replace_by = PRESETS[self.variant]

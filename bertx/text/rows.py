@@ -34,6 +34,8 @@ def options_for(needs: Mapping[str, Needs], **settings) -> RowOptions:
             raise BadInput(
                 f'objective {name} needs config.rows.format = {" or ".join(need.formats)}, not {options.format}'
             )
+        if need.units and not options.units:
+            raise BadInput(f"objective {name} selects units; config.rows.units='pmi', or a file of them, would do")
     for key in ('dupe_factor', 'packing'):
         if getattr(options, key) < 1:
             raise BadInput(f'config.rows.{key} is {getattr(options, key)}; 1 or more would do')

@@ -31,7 +31,7 @@ class Arm:
 
     @functools.cached_property
     def config(self) -> dict[str, Any]:
-        return next((read_json(folder, 'config.json') for folder in self.runs.values()), {})
+        return next((folder.read('config.json') for folder in self.runs.values()), {})
 
     def seeds(self, column: Column, split: str) -> list[int]:
         """Those with this measurement."""
@@ -84,15 +84,9 @@ def columns_of(found: list[Arm], split: str) -> list[Column]:
     return [(task, head) for task in tasks for head in ('refit', 'own') if (task, head) in present]
 
 
-def read_json(folder: RunFolder, name: str) -> dict[str, Any]:
-    """One of the run's JSON files, empty while it is not there."""
-    file = folder.path / name
-    return json.loads(file.read_text()) if file.exists() else {}
-
-
 def _names(arm: str, folders: list[RunFolder]) -> list[str]:
     """The arm's name for each run, with the settings in which its runs differ."""
-    settings = [_flat(read_json(folder, 'config.json')) for folder in folders]
+    settings = [_flat(folder.read('config.json')) for folder in folders]
     keys = sorted(set().union(*settings) - {'seed', *EXECUTION})
     keys = [key for key in keys if len({json.dumps(s.get(key)) for s in settings if s}) > 1]
     short = [key.rsplit('.', 1)[-1] for key in keys]

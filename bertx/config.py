@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 from typing import Any
 
 import jax
@@ -78,6 +79,9 @@ def prepare_options(config) -> PrepareOptions:
 def encoder_config(config, vocab_size: int) -> EncoderConfig:
     """The size's figures, with those that the config sets in their place."""
     e = config['encoder']
+    for name in ('layers', 'width', 'heads', 'mlp_width', 'std', 'place_gain', 'value_gain', 'unroll'):
+        if e[name] < 0:
+            raise BadInput(f'config.encoder.{name} is {e[name]:g}; 0 or more would do')
     if e['size'] not in SIZES:
         raise unknown('config.encoder.size', e['size'], SIZES)
     layers, width, heads = (
@@ -112,8 +116,12 @@ def encoder_config(config, vocab_size: int) -> EncoderConfig:
 def hyper_parameters(config) -> dict[str, np.float32]:
     """The traced numbers: optimizer, schedule, dropout."""
     o, t = config['optimizer'], config['train']
-    if config['seed'] < 0 or config['evaluation']['seed'] < 0:
-        raise BadInput('config.seed and config.evaluation.seed must be 0 or more')
+    for key, seed in (('config.seed', config['seed']), ('config.evaluation.seed', config['evaluation']['seed'])):
+        if not 0 <= seed < 2**32:  # jax.random.key takes 32 bits and drops the others
+            raise BadInput(f'{key} is {seed}; from 0 to {2**32 - 1} would do')
+    for name in ('warmup', 'weight_decay', 'clip'):
+        if o[name] < 0:
+            raise BadInput(f'config.optimizer.{name} is {o[name]:g}; 0 or more would do')
     for name in ('batch', 'steps', 'micro_batches', 'log_every', 'validate_every', 'checkpoint_every'):
         if t[name] < 1:
             raise BadInput(f'config.train.{name} is {t[name]}; 1 or more would do')
@@ -131,9 +139,18 @@ def hyper_parameters(config) -> dict[str, np.float32]:
     return {name: np.float32(value) for name, value in numbers.items()}
 
 
+def _check_finite(tree: dict[str, Any], key: str = 'config') -> None:
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            _check_finite(value, f'{key}.{name}')
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise BadInput(f'{key}.{name} is {value}; a finite number would do')
+
+
 def make_run(config, store) -> Run:
     """Raises BadInput, naming the key, for anything that cannot work with this config and this token store."""
     config = plain(config)
+    _check_finite(config)
     objectives = base.make(config['objectives'], config['rows']['length'])
     for name, objective in objectives.items():
         objective.check_store(f'config.objectives.{name}', store)
@@ -152,5 +169,5 @@ def make_run(config, store) -> Run:
         optimizer=options,
         hyper=hyper_parameters(config),
         rows=rows,
-        fingerprint=store.fingerprint,
+        fingerprint=f'{store.fingerprint}-{store.language}',  # the language decides on words and kinds of token
     )

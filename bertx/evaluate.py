@@ -175,6 +175,8 @@ class Suite:
         for key in ('rows', 'steps', 'batch'):
             if getattr(self.options, key) < 2:
                 raise BadInput(f'config.evaluation.refit.{key} is {getattr(self.options, key)}; 2 or more would do')
+        if not self.options.learning_rate > 0 or not self.options.weight_decay >= 0:
+            raise BadInput('config.evaluation.refit wants a learning_rate above 0 and a weight_decay of 0 or more')
         # Built now, so that a split that cannot be evaluated stops the sweep before it trains.
         for task in self.tasks.values():
             task.batches('validation', self.evaluation['validation_rows'])

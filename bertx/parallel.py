@@ -13,7 +13,7 @@ from bertx.errors import BadInput
 def data_mesh(devices: int = 0) -> Mesh:
     """A mesh over the first `devices` devices (0: all of them) with the one axis `data`."""
     have = jax.devices()
-    if devices > len(have):
+    if not 0 <= devices <= len(have):
         raise BadInput(f'config.train.devices is {devices}, and this machine has {len(have)}')
     # Auto: under the default, Explicit, linen's embedding look-ups raise ShardingTypeError.
     return jax.make_mesh((devices or len(have),), ('data',), (AxisType.Auto,), devices=have[: devices or len(have)])

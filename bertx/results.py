@@ -19,6 +19,7 @@ import numpy as np
 from etils import epath
 
 from bertx import NUMERICS_VERSION
+from bertx.errors import BadInput
 from bertx.evaluate import Measurement
 
 COLUMNS = (
@@ -35,6 +36,23 @@ def write_atomically(path: epath.Path, text: str) -> None:
     partial.replace(path)
 
 
+def read_json(file: epath.Path) -> Any:
+    try:
+        return json.loads(file.read_text())
+    except ValueError:
+        raise BadInput(f'{file} is cut or damaged; delete it, and what it told of is done again') from None
+
+
+def _lines(file: epath.Path) -> list[dict[str, Any]]:
+    """The whole lines; a kill may have cut the last one."""
+    if not file.exists():
+        return []
+    try:
+        return [json.loads(line) for line in file.read_text().splitlines() if line.endswith('}')]
+    except ValueError:
+        raise BadInput(f"{file} is damaged; delete the run's folder, and it is done again") from None
+
+
 class RunFolder:
     """`<arm>-s<seed>-<hash8>/`: config.json, metrics.jsonl, timing.jsonl, predictions/, checkpoints/, result.json."""
 
@@ -46,9 +64,14 @@ class RunFolder:
         write_atomically(self.path / 'config.json', json.dumps(config, indent=1, sort_keys=True))
         file, content = self.path / 'provenance.json', provenance()
         if file.exists():  # what began the run stays; each start since is listed in it
-            first = json.loads(file.read_text())
+            first = read_json(file)
             content = first | {'resumed': [*first.get('resumed', []), content]}
         write_atomically(file, json.dumps(content, indent=1))
+
+    def read(self, name: str) -> dict[str, Any]:
+        """One of the run's JSON files, empty while it is not there."""
+        file = self.path / name
+        return read_json(file) if file.exists() else {}
 
     @property
     def checkpoints(self) -> epath.Path:
@@ -58,7 +81,7 @@ class RunFolder:
     def result(self) -> dict[str, Any] | None:
         """The content of result.json, None while the run is not finished."""
         file = self.path / 'result.json'
-        return json.loads(file.read_text()) if file.exists() else None
+        return read_json(file) if file.exists() else None
 
     @property
     def done(self) -> bool:
@@ -70,11 +93,7 @@ class RunFolder:
             file = self.path / name
             if not file.exists():
                 continue
-            lines = [
-                line
-                for line in file.read_text().splitlines()
-                if line.endswith('}') and json.loads(line)['step'] <= step
-            ]
+            lines = [json.dumps(line) for line in _lines(file) if line['step'] <= step]
             write_atomically(file, ''.join(line + '\n' for line in lines))
 
     @contextlib.contextmanager
@@ -101,12 +120,12 @@ class RunFolder:
 
     def metrics(self) -> list[dict[str, Any]]:
         file = self.path / 'metrics.jsonl'
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return _lines(file)
 
     def seconds(self) -> float:
         """What the steps took, compilation and host included, in all processes that have worked on the run."""
         file = self.path / 'timing.jsonl'
-        return sum(json.loads(line)['wall_s'] for line in file.read_text().splitlines()) if file.exists() else 0.0
+        return sum(line['wall_s'] for line in _lines(file))
 
     def finish(self, about: dict[str, Any], measurements: list[Measurement]) -> None:
         """Per-example values, then the result that makes the run count as done."""

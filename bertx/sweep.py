@@ -17,7 +17,7 @@ from bertx import parallel, train
 from bertx.config import Run, make_run, plain, prepare_options
 from bertx.errors import BadInput, unknown
 from bertx.evaluate import Suite
-from bertx.results import RunFolder, write_atomically
+from bertx.results import RunFolder, read_json, write_atomically
 from bertx.text import leakage
 from bertx.text.plan import RowOptions
 from bertx.text.prepare import prepare
@@ -153,6 +153,10 @@ def plan(config: ConfigDict, points: Sweep, workdir: epath.Path) -> list[Planned
         parallel.check_divisible(mesh, run.train['batch'], run.train['micro_batches'])
         suite = suites(store, json.dumps({key: run.config[key] for key in ('rows', 'evaluation')}, sort_keys=True))
         name = point.get('arm', 'run')
+        if '/' in name or not 0 < len(name) <= 100:
+            raise BadInput(f'arm {name!r}: a name of 1 to 100 characters without / would do')
+        if run.train['devices'] != config.train.devices:
+            raise BadInput(f'arm {name!r} sets train.devices; a sweep has one number of them')
         folder = RunFolder(workdir / 'runs' / f'{name}-s{run.seed}-{run.hash}')
         planned[folder.path.name] = Planned(name, run, store, suite, folder)
     return list(planned.values())
@@ -163,7 +167,7 @@ def check_workdir(workdir: epath.Path, name: str, config: ConfigDict) -> None:
     file, mine = workdir / 'sweep.json', {'sweep': name, 'config': plain(config)}
     if not file.exists():
         return
-    theirs = json.loads(file.read_text())
+    theirs = read_json(file)
     theirs.pop('runs')
     for key in sorted(_flat(mine).keys() | _flat(theirs).keys()):
         a, b = _flat(mine).get(key), _flat(theirs).get(key)
@@ -185,7 +189,7 @@ def runs_of(workdir: epath.Path) -> list[RunFolder]:
     file = workdir / 'sweep.json'
     if not file.exists():
         raise BadInput(f'--workdir={workdir} holds no sweep.json; give the folder of a sweep')
-    return [RunFolder(workdir / 'runs' / name) for name in json.loads(file.read_text())['runs']]
+    return [RunFolder(workdir / 'runs' / name) for name in read_json(file)['runs']]
 
 
 def _flat(tree: Any, prefix: str = '') -> dict[str, Any]:
@@ -211,17 +215,20 @@ def run_all(planned: list[Planned], progress: Callable[..., Any]) -> dict[str, s
     """
     failed = {}
     for p in planned:
-        if p.folder.done:
-            log.info('%s is done', p.id)
-            continue
         try:
+            if p.folder.done:
+                log.info('%s is done', p.id)
+                continue
             with progress(p.id, p.run.train['steps'], p.run.train['batch'] * p.run.rows.length) as advance:
                 run_one(p, advance)
         except Exception as error:  # noqa: BLE001 - whatever a run dies of, the others go on
             reason = f'{type(error).__name__}: {error}'
             log.error('%s failed: %s', p.id, reason, exc_info=not isinstance(error, train.NotFinite))
-            p.folder.fail(_about(p, max((line['step'] for line in p.folder.metrics()), default=0)), reason)
             failed[p.id] = reason
+            try:
+                p.folder.fail(_about(p, max((line['step'] for line in p.folder.metrics()), default=0)), reason)
+            except (BadInput, OSError) as further:  # a full disk, say
+                log.error('%s: that it failed could not be written: %s', p.folder.path, further)
     return failed
 
 

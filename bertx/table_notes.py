@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from bertx import stats
-from bertx.arms import METRIC, read_json
+from bertx.arms import METRIC
 from bertx.results import RunFolder
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def about_runs(table: Table, folders: list[RunFolder]) -> list[str]:
     notes += _agreed('steps a run', table, lambda arm: {f'{result["step"]:,}' for result in arm.results.values()})
     notes += _agreed('tokens a run', table, lambda arm: {f'{result["tokens"]:,}' for result in arm.results.values()})
     notes += _agreed('learning rate', table, lambda arm: {str(arm.config.get('optimizer', {}).get('learning_rate'))})
-    records = [read_json(folder, 'provenance.json') for arm in table.arms for folder in arm.runs.values()]
+    records = [folder.read('provenance.json') for arm in table.arms for folder in arm.runs.values()]
     records = [each for record in records for each in (record, *record.get('resumed', []))]
     commits = dict.fromkeys(
         f'{record["git_commit"]:.10}' + ' with uncommitted changes' * bool(record.get('git_diff'))

@@ -114,7 +114,10 @@ def fit(
     checkpoints = Checkpoints(folder.checkpoints)
     at = checkpoints.latest or 0
     if at:
-        state = checkpoints.restore(state)
+        try:
+            state = checkpoints.restore(state)
+        except Exception as error:
+            raise RuntimeError(f'{folder.checkpoints} cannot be read; delete it, and the run starts over') from error
         log.info('resumed at step %d', at)
     folder.rewind(at)
     tokens = t['batch'] * run.rows.length

@@ -20,7 +20,10 @@ def points(path: str) -> sweep.Sweep:
     names = runpy.run_path(path)
     if 'sweep' not in names:
         raise BadInput(f'--config={path} has no sweep(); for a single run use python -m experiments.pretrain')
-    return names['sweep']()
+    grid = names['sweep']()
+    if not grid:
+        raise BadInput(f'--config={path}: its sweep() returns no points; arm, prod and seeds make some')
+    return grid
 
 
 def main() -> int:

@@ -32,6 +32,7 @@ def test_labels_of_a_packed_row():
     assert targets['label'][counts].tolist() == [7, SEP, 8, SEP, 9, SEP]  # no [CLS], nothing across, no padding
 
 
+@pytest.mark.slow  # the table of test_objectives.py has the same for all
 def test_loss_at_the_start_and_overfitting():
     case = cases.Case({'clm': {}}, std=0.06)
     first, last = case.fit(200)
@@ -89,6 +90,7 @@ def test_nothing_is_predicted_from_what_comes_later():
     assert np.abs(a[:, 5:] - b[:, 5:]).max() > 1e-3
 
 
+@pytest.mark.slow  # the table of test_objectives.py has the same for all
 def test_no_array_of_row_by_vocabulary():
     case = cases.Case({'clm': {'chunk': 8}})
     assert f'f32[{B},8,{V}]' in case.hlo  # logits of one chunk: the search finds what there is

@@ -52,7 +52,7 @@ class Case:
         objectives = base.make({self.name: arguments}, L)
         settings = {'format': 'segment_pair', 'length': L, 'packing': packing, 'short_probability': 0.5}
         self.rows = Rows(store, 'train', options_for({self.name: objectives[self.name].needs}, **settings), 0)
-        encoder = EncoderConfig(store.tokenizer.vocab_size, 1, WIDTH, 2, 2 * WIDTH, 64, std=STD)
+        encoder = EncoderConfig(store.tokenizer.vocab_size, 1, WIDTH, 2, 2 * WIDTH, max_positions=64, std=STD)
         for objective in objectives.values():
             encoder = objective.adapt(encoder)
         self.objectives = jax.tree.map(np.float32, objectives)
@@ -118,7 +118,7 @@ def starts_as_a_guess(c, losses, metrics, weights, v):
         if c.name in choices:
             assert mean(found) == pytest.approx(np.log(choices[c.name]), abs=0.1)
         elif c.name in ('mlm', 'clm', 'sbo', 'replace_mlm'):
-            assert mean(found) == pytest.approx(np.log(v) + spread, abs=0.15)
+            assert mean(found) == pytest.approx(np.log(v) + spread, abs=0.2)  # some 90 predictions of few words
     assert all(isinstance(term, Term) and term.sum.shape == (16,) for term in metrics.values())
 
 

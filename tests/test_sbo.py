@@ -103,6 +103,7 @@ def test_original_replaces_a_span_as_one():
     assert share == pytest.approx(0.8, abs=0.04)
 
 
+@pytest.mark.slow  # the table of test_objectives.py has the same for all
 def test_loss_at_the_start_and_overfitting():
     case = cases.Case({'sbo': {}}, std=0.06)
     assert case.state.params['heads_sbo']['span']['first']['kernel'].shape == (2 * D + PLACE_WIDTH, D)

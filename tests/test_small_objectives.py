@@ -33,6 +33,7 @@ def corrupted(name, rows=400, **arguments):
 
 
 @every
+@pytest.mark.slow  # the table of test_objectives.py has the same for all
 def test_loss_at_the_start(name):
     case = cases.cases(name)
     losses, _ = case.terms(*case.corrupt(case.batch))
@@ -40,6 +41,7 @@ def test_loss_at_the_start(name):
 
 
 @every
+@pytest.mark.slow  # the table of test_objectives.py has the same for all
 def test_overfits_one_batch(name):
     first, last = cases.cases(name).fit(120)
     assert last[f'{name}/loss'] < 0.1 < first[f'{name}/loss']

@@ -29,7 +29,9 @@ class Setup:
         self.objectives = jax.tree.map(np.float32, base.make({name: {} for name in names}, L))
         labels = tuple(name for name in names if name != 'mlm')
         self.rows = Rows(store, 'train', RowOptions(length=L, labels=labels), seed=0)
-        self.encoder = EncoderConfig(store.tokenizer.vocab_size, 2, width, 2, 4 * width, 64, std=std, unroll=2)
+        self.encoder = EncoderConfig(
+            store.tokenizer.vocab_size, 2, width, 2, 4 * width, max_positions=64, std=std, unroll=2
+        )
         self.net = model.make_net(self.encoder, self.objectives)
         self.vocab, self.root = vocabulary(store), jax.random.key(0)
         self.init = jax.jit(functools.partial(init, self.net, options))
@@ -53,11 +55,12 @@ def difference(a, b) -> float:
 def test_loss_at_the_start(store):
     """Tied output after a LayerNorm: logits have variance D sigma^2, so the loss is ln V + D sigma^2 / 2."""
     s = setup(store, ('mlm', 'sop'), std=0.02, width=128)
-    _, window = s.step()(s.start(), s.rows.batch(np.arange(256)))
+    # The labels are few, so one start's logits of them do not average out.
+    windows = [s.step()(s.start(seed), s.rows.batch(np.arange(64)))[1] for seed in range(20)]
+    mean = lambda name: np.mean([float(w[f'{name}/loss'].sum / w[f'{name}/loss'].weight) for w in windows])
     v, d, sigma = store.tokenizer.vocab_size, 128, 0.02 * REAL_STD
-    mlm, sop = (window[f'{name}/loss'] for name in ('mlm', 'sop'))
-    assert float(mlm.sum / mlm.weight) == pytest.approx(np.log(v) + d * sigma**2 / 2, abs=0.02)
-    assert float(sop.sum / sop.weight) == pytest.approx(np.log(2), abs=0.01)
+    assert mean('mlm') == pytest.approx(np.log(v) + d * sigma**2 / 2, abs=0.03)
+    assert mean('sop') == pytest.approx(np.log(2), abs=0.01)
 
 
 def test_arms_of_a_seed_share_their_initial_parameters(store):

@@ -223,6 +223,16 @@ def test_a_workdir_of_another_sweep_is_refused(tmp_path):
         ({'evaluation.tasks': ('mlm', 'nspp')}, "did you mean 'nsp'"),
         ({'evaluation.test_rows': 0}, 'config.evaluation.test_rows'),
         ({'evaluation.refit.rows': 1}, 'config.evaluation.refit.rows'),
+        ({'optimizer.clip': -1.0}, 'config.optimizer.clip is -1'),
+        ({'optimizer.warmup': float('nan')}, 'config.optimizer.warmup is nan'),
+        ({'evaluation.refit.learning_rate': -1.0}, 'config.evaluation.refit'),
+        ({'seed': 2**32}, 'config.seed is 4294967296'),
+        ({'encoder.layers': -1}, 'config.encoder.layers is -1'),
+        ({'arm': '../up'}, 'without /'),
+        ({'objectives': {'mlm': {'weight': -1.0}}}, 'config.objectives.mlm.weight is -1'),
+        ({'objectives': {'mlm': {'weight': 'x'}}}, "config.objectives.mlm.weight is 'x'"),
+        ({'objectives': {'mlm': {'select': {'rate': 'x'}}}}, "config.objectives.mlm.select.rate is 'x'"),
+        ({'objectives': {'base': {}}}, 'must define one Objective'),
         ({'seed': -1}, 'config.seed'),
         ({'rows.dupe_factor': 0}, 'config.rows.dupe_factor'),
         ({'objectives': {'mlm': 0.3}}, 'dict'),
@@ -266,3 +276,34 @@ def test_arms_of_different_formats_are_judged_on_the_same_rows(store, tmp_path):
 def test_units_without_their_source_are_refused(store, tmp_path):
     with pytest.raises(BadInput, match='config.rows.units'):
         run(small(store), arm('units', objectives={'mlm': {'select': {'name': 'units'}}}), tmp_path)
+
+
+def test_a_full_disk_does_not_stop_the_other_runs(store, tmp_path, monkeypatch):
+    config, done = small(store), []
+
+    def full(p, _):
+        if p.id.startswith('none'):
+            raise OSError(28, 'No space left on device')
+        done.append(p.id)
+
+    def no_room(*_):
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr(sweep, 'run_one', full)
+    monkeypatch.setattr(sweep.RunFolder, 'fail', no_room)
+    planned, failed = run(config, ARMS, tmp_path)
+    assert list(failed) == [planned[0].id]
+    assert done == [p.id for p in planned[1:]]
+
+
+def test_a_cut_result_is_named(store, tmp_path):
+    [planned], _ = run(small(store), arm('none', objectives={'mlm': {}}), tmp_path)
+    result = planned.folder.path / 'result.json'
+    result.write_text(result.read_text()[:50])
+    with pytest.raises(BadInput, match=r'result\.json is cut'):
+        _ = planned.folder.done
+
+
+def test_a_sweep_has_one_number_of_devices(store, tmp_path):
+    with pytest.raises(BadInput, match='sets train.devices'):
+        sweep.plan(small(store), [{'train.devices': 2}], epath.Path(tmp_path))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -113,6 +114,9 @@ class Objective:
         return []
 
 
+ABSTRACT = ('__init__', 'base', 'detection', 'generator', 'pair')  # what objectives share
+
+
 def find(name: str) -> type[Objective]:
     """`bertx.objectives.<name>`; with colons, as ConfigDict keys have no dots, a module anywhere: `mine:rare`.
 
@@ -127,7 +131,7 @@ def find(name: str) -> type[Objective]:
         raise unknown('objective', name, available()) from None
     found = [x for x in vars(module).values() if isinstance(x, type) and issubclass(x, Objective)]
     found = [x for x in found if x.__module__ == module.__name__]
-    if len(found) != 1:
+    if len(found) != 1 or name in ABSTRACT:
         raise BadInput(f'module {path} must define one Objective, it defines {len(found)}')
     return found[0]
 
@@ -137,14 +141,14 @@ def available() -> list[str]:
     from importlib.resources import files
 
     names = (path.name.removesuffix('.py') for path in files('bertx.objectives').iterdir() if path.name.endswith('.py'))
-    return sorted(set(names) - {'__init__', 'base', 'detection', 'generator', 'pair'})
+    return sorted(set(names) - set(ABSTRACT))
 
 
 def construct(cls: type, arguments: Mapping[str, Any], key: str) -> Any:
     """The dataclass from a config's dict; an unknown argument raises and names the key."""
     if not isinstance(arguments, Mapping):
         raise BadInput(f'{key} is {arguments!r}; its arguments in a dict would do')
-    fields = {field.name for field in dataclasses.fields(cls) if field.init}
+    fields = {field.name: field.default for field in dataclasses.fields(cls) if field.init}
     values = {}
     for name, value in arguments.items():
         if name not in fields:
@@ -158,8 +162,27 @@ def construct(cls: type, arguments: Mapping[str, Any], key: str) -> Any:
             if kind not in choices:
                 raise unknown(f'{key}.{name}.name', kind, choices)
             value = construct(choices[kind], value, f'{key}.{name}')
+        else:
+            _check_kind(f'{key}.{name}', fields[name], value)
         values[name] = value
     return cls(**values)
+
+
+def _check_kind(key: str, default: Any, value: Any) -> None:
+    """Raises BadInput where a value is no number, name or switch though the field's default is one."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(default, bool | str):
+        good = isinstance(value, type(default))
+    elif isinstance(default, int):
+        good = number and value == int(value)
+    elif isinstance(default, float):
+        good = number and math.isfinite(value)
+    else:  # None: the variant's own
+        good = isinstance(value, bool | int | float | str)
+    if not good:
+        raise BadInput(f'{key} is {value!r}; a value like {default!r} would do')
+    if key.endswith('weight') and value < 0:
+        raise BadInput(f'{key} is {value:g}; 0 or more would do')
 
 
 def make(objectives: dict[str, dict[str, Any]], length: int) -> dict[str, Objective]:

@@ -124,7 +124,7 @@ class Distill(Objective):
 
     def check_store(self, key: str, store) -> None:
         about = self.trained.about()
-        same_store = about['fingerprint'] == store.fingerprint
+        same_store = about['fingerprint'].split('-')[0] == store.fingerprint
         if not same_store and about.get('tokenizer') != store.tokenizer.fingerprint:
             raise BadInput(
                 f'{key}.teacher: {self.teacher} was trained with another tokenizer than that of config.data; its own '

@@ -1,5 +1,6 @@
 """The ELECTRA family: what the generator samples, what counts as fake, and which gradient reaches which table."""
 
+import contextlib
 import dataclasses
 import functools
 import re
@@ -10,8 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from etils import epath
 
-from bertx import evaluate, model, optim, train
+import configs.electra
+from bertx import evaluate, model, optim, sweep, train
 from bertx.encoder_config import REAL_STD, EncoderConfig
 from bertx.errors import BadInput
 from bertx.model import Net
@@ -148,6 +151,8 @@ def test_losses_at_the_start(name, embeddings):
     width of the tables. Copying has probability 1/2."""
     s = setup(name, **({} if embeddings == 'tied' else {'embeddings': embeddings}))
     losses, metrics = s.terms(s.params, rows(64))
+    for loss, weight in s.objective.weights(s.corrupt(rows(64))[1]).items():
+        np.testing.assert_array_equal(losses[f'{name}/{loss}'].term.weight, weight)
     spread = lambda width: width * (STD * REAL_STD) ** 2 / 2
     own = WIDTH // 4 if embeddings == 'untied' else WIDTH
     assert mean(losses[f'{name}/generator'].term) == pytest.approx(np.log(V) + spread(own), abs=0.1)
@@ -318,6 +323,18 @@ def test_original_draws_with_replacement():
     assert twice > 0
     # Slots count in the generator's loss as often as they are drawn, positions once among the fakes.
     assert float(s.objective.weights(targets)['generator'].sum()) == targets['masked'].sum() + twice
+
+
+def test_of_two_draws_of_a_position_one_suffices_for_a_mask():
+    view, targets = setup(variant='original').corrupt(batch := rows(256))
+    times = np.zeros_like(batch.tokens)
+    for b in range(256):
+        np.add.at(times[b], np.asarray(targets['at'][b]), np.asarray(targets['weight'][b], np.int32))
+    masked = np.asarray(view.tokens) == MASK
+    np.testing.assert_array_equal(np.asarray(view.tokens)[~masked], batch.tokens[~masked])
+    for n in (1, 2):
+        assert masked[times == n].mean() == pytest.approx(1 - 0.15**n, abs=0.03)
+    assert (times == 2).sum() > 100
 
 
 def test_deberta_masks_all_and_reads_the_first_token_of_each_text():
@@ -535,6 +552,46 @@ def test_all_tokens_mixture_by_hand():
     np.testing.assert_array_equal(best, p.argmax(-1))
 
 
+def test_a_run_warns_once_and_is_resumed_with_both_optimizers(store, tmp_path):
+    """With NSP beside it, whose head is measured on the tables that the generator gives."""
+    config = configs.electra.get_config('tiny')
+    config.data.store = str(store.path)
+    config.rows.length = 32
+    config.encoder.update(layers=1, width=16, heads=2, max_positions=32)
+    few = {'name': 'tokens', 'rate': 0.005}
+    config.objectives = {'electra': {'embeddings': 'gdes', 'own_optimizer': True, 'select': few}, 'nsp': {}}
+    config.train.update(batch=8, steps=6, log_every=1, validate_every=6, checkpoint_every=3, devices=1)
+    config.train.update(dropout=0.0, attention_dropout=0.0)
+    config.evaluation.update(batch=16, validation_rows=16, test_rows=16, tasks=('mlm',))
+    config.evaluation.refit.update(tasks=())
+    texts, logs = [], []
+    for stop in (None, 5):
+        (planned,) = sweep.plan(config, [{}], epath.Path(tmp_path / str(stop)))
+        run = lambda at, p=planned: sweep.run_all([p], functools.partial(stopping, at))
+        if stop:
+            with pytest.raises(KeyboardInterrupt):
+                run(stop)
+        assert not run(None)
+        texts.append((planned.folder.path / 'metrics.jsonl').read_text())
+        logs.append((planned.folder.path / 'log.txt').read_text())
+    assert texts[0] == texts[1]
+    assert '"electra/auc"' in texts[0]
+    assert logs[0].count('config.objectives.electra: fewer than 1 %') == 1
+    found = {(v['task'], v['head'], v['metric']) for v in planned.folder.result['values']}
+    assert {('electra', 'own', 'auc'), ('nsp', 'own', 'accuracy')} <= found
+
+
+@contextlib.contextmanager
+def stopping(at, *_):
+    """Progress of a run that is killed at a step."""
+
+    def advance(step, _):
+        if step == at:
+            raise KeyboardInterrupt
+
+    yield advance
+
+
 # ---- sizes, checks and cost ----------------------------------------------------------------------------------------
 
 
@@ -622,7 +679,7 @@ def _ratio(t: _Timed, embeddings: str) -> float:
     alone = base.make({'mlm': {'replace_by': {'mask': 0.85, 'random': 0.0}}}, t.length)
     given = base.make({'random_token': {}}, t.length)
     batch = rows(t.batch, t.length)
-    functions = []
+    functions, random = [], np.random.default_rng(0)
     for objectives, config in (
         (joint, encoder),
         (alone, joint['electra'].network(encoder)),
@@ -630,7 +687,8 @@ def _ratio(t: _Timed, embeddings: str) -> float:
     ):
         objectives = jax.tree.map(np.float32, objectives)
         net, options = model.make_net(config, objectives), OptimizerOptions()
-        params = jax.jit(functools.partial(init_variables, net))(objectives, ROOT, vocab, batch)['params']
+        shapes = jax.eval_shape(functools.partial(init_variables, net), objectives, ROOT, vocab, batch)['params']
+        params = jax.tree.map(lambda x: jnp.array(random.normal(scale=0.02, size=x.shape), x.dtype), shapes)
         state = State(jnp.int32(0), params, optim.make(options, HYPER).init(params), {})
         run = jax.jit(functools.partial(step, net, options, 1))
         functions.append(functools.partial(run, state, objectives, HYPER, ROOT, vocab, batch))

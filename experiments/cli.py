@@ -24,7 +24,15 @@ WORKDIR = flags.DEFINE_string('workdir', None, 'Folder for everything that is wr
 
 
 def workdir() -> str:
-    return os.path.expanduser(WORKDIR.value or '')
+    """--workdir. Raises BadInput where it is, or lies in, a file or a folder that cannot be written."""
+    path = os.path.expanduser(WORKDIR.value or '')
+    if '://' not in path:
+        there = os.path.abspath(path)
+        while not os.path.lexists(there):
+            there = os.path.dirname(there)
+        if not os.path.isdir(there) or not os.access(there, os.W_OK):
+            raise BadInput(f'--workdir={path}: {there} is no folder that can be written; give another')
+    return path
 
 
 def config_file() -> str:
@@ -59,6 +67,8 @@ def _parse(required: tuple[str, ...]) -> None:
         raise BadInput(str(error)) from None
     except FileNotFoundError as error:
         raise BadInput(f'--config: there is no file {error.filename}') from None
+    except (SyntaxError, ImportError, IsADirectoryError) as error:
+        raise BadInput(f'--config: the file cannot be run: {error}') from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:  # how ml_collections refuses a key or value
         said: object = error
         while isinstance(said, Exception) and said.args:  # an error of an error, whose str would be quoted twice

@@ -23,6 +23,11 @@ def write(path, content: bytes) -> str:
     return f'--config.data.source=text:{path}'
 
 
+def broken(path) -> str:
+    path.write_text('from configs import nothing\n')
+    return f'--config={path}'
+
+
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [
@@ -37,6 +42,7 @@ def write(path, content: bytes) -> str:
         (lambda tmp: [SWEEP, write(tmp / 'one.txt', b'One thing. ' * 50)], 'document'),
         (lambda tmp: [SWEEP, f'--config.data.store={tmp}'], 'meta.json'),
         (lambda _: [SWEEP, 'extra'], "'extra'"),
+        (lambda tmp: [broken(tmp / 'broken.py')], 'cannot be run'),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path, arguments, message):
@@ -47,6 +53,12 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, arguments, message):
     assert message in errors[0]
     assert 'Traceback' not in done.stderr
     assert not (tmp_path / 'work' / 'sweep.json').exists()
+
+
+def test_a_workdir_inside_a_file_is_named():
+    done = call('sweep', SWEEP, '--workdir=README.md/runs')
+    assert done.returncode == 2
+    assert 'README.md is no folder' in done.stderr
 
 
 def test_a_missing_workdir_is_named():

@@ -161,7 +161,7 @@ class Suite:
                 raise BadInput(f'config.evaluation.{key} is {self.evaluation[key]}; 2 or more would do')
         # Whole rows on each device.
         evaluation = dict(self.evaluation) | {'batch': math.ceil(self.evaluation['batch'] / mesh.size) * mesh.size}
-        own = {key: evaluation[key] for key in ('format', 'packing') if evaluation[key]}
+        own = {key: value for key in ('format', 'packing') if (value := evaluation.get(key))}
         self.make = functools.partial(
             Task, store=store, vocab=vocab, settings=config['rows'] | own, evaluation=evaluation, mesh=mesh
         )

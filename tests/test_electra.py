@@ -1,139 +1,22 @@
-"""The ELECTRA family: what the generator samples, what counts as fake, and which gradient reaches which table."""
+"""The ELECTRA family: what the generator samples, what counts as fake, and what is measured of it."""
 
-import contextlib
 import dataclasses
-import functools
 import re
-import time
 from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from etils import epath
+from two_networks import CLS, FIRST, MASK, PAD, SEP, STD, WIDTH, B, L, Setup, V, mean, rows, setup
 
-import configs.electra
-from bertx import evaluate, model, optim, sweep, train
+from bertx import train
 from bertx.encoder_config import REAL_STD, EncoderConfig
 from bertx.errors import BadInput
-from bertx.model import Net
 from bertx.objectives import base, electra, generator
-from bertx.optim import OptimizerOptions
-from bertx.step import State, init_variables, step
-from bertx.types import Example, Vocabulary, view_of
+from bertx.types import Example, view_of
 
-V, L, B, WIDTH, STD = 509, 64, 8, 32, 0.14
-PAD, CLS, SEP, MASK, FIRST = 0, 2, 3, 4, 5
-
-VOCAB = Vocabulary(jnp.int32(MASK), jnp.arange(V) >= FIRST, jnp.ones(V))
-NUMBERS = dict(learning_rate=0.1, warmup=0.0, steps=1e9, b1=0.9, b2=0.98, eps=1e-6, weight_decay=0.0, clip=np.inf)
-HYPER = {name: np.float32(value) for name, value in (NUMBERS | {'log_every': 1}).items()}
-ROOT, ADAM = jax.random.key(0), OptimizerOptions()
-
-
-def rows(count: int = B, length: int = L, packed: bool = False) -> Example:
-    """[CLS] text [SEP] of uneven lengths, or two of these in a row. A text counts upwards from some token."""
-    rng, zeros = np.random.default_rng(0), lambda: np.zeros((count, length), np.int32)
-    tokens, segments, positions, words = (zeros() for _ in range(4))
-    for b in range(count):
-        ends = (length // 2, length - 3) if packed else (length - b % 4,)
-        begin = 0
-        for s, end in enumerate(ends):
-            n = end - begin
-            text = (rng.integers(V) + np.arange(n - 2)) % (V - FIRST) + FIRST
-            tokens[b, begin:end] = [CLS, *text, SEP]
-            segments[b, begin:end], positions[b, begin:end] = s + 1, np.arange(n)
-            words[b, begin:end] = np.arange(begin, end)
-            begin = end
-    index = np.arange(count, dtype=np.uint32)
-    starts = np.zeros((count, 1), np.int32)
-    return Example(tokens, segments, positions, zeros(), words, words, starts, {}, 0 * index, index)
-
-
-class Setup:
-    """A small network of one objective."""
-
-    def __init__(self, name='electra', **arguments):
-        self.name = name
-        objectives = base.make({name: arguments}, L)
-        (objective,) = objectives.values()
-        self.encoder = objective.adapt(EncoderConfig(V, 1, WIDTH, 2, 4 * WIDTH, max_positions=L, std=STD))
-        self.objectives = jax.tree.map(np.float32, objectives)
-        self.net = model.make_net(self.encoder, self.objectives)
-
-    @property
-    def objective(self):
-        return self.objectives[self.name]
-
-    @functools.cached_property
-    def params(self):
-        variables = functools.partial(init_variables, self.net)
-        return jax.jit(variables)(self.objectives, ROOT, VOCAB, rows(2))['params']
-
-    @functools.cached_property
-    def state(self):
-        optimizer = optim.make(ADAM, HYPER, model.groups(self.objectives))
-        return State(jnp.int32(0), self.params, jax.jit(optimizer.init)(self.params), {})
-
-    @functools.cached_property
-    def compiled(self):
-        one = jax.jit(functools.partial(step, self.net, ADAM, 1))
-        return one.lower(self.state, self.objectives, HYPER, ROOT, VOCAB, rows()).compile()
-
-    def step(self, state, batch, objectives=None, **hyper):
-        hyper = HYPER | jax.tree.map(np.float32, hyper)
-        state, window = self.compiled(state, objectives or self.objectives, hyper, ROOT, VOCAB, batch)
-        return dataclasses.replace(state, window={}), window
-
-    @functools.cached_property
-    def corrupt(self):
-        """Compiled: batch -> what the generator reads, and the targets."""
-
-        def corrupt(batch):
-            view, targets = model.corrupt(self.objectives, ROOT, VOCAB, batch)
-            return view, targets[self.name]
-
-        return jax.jit(corrupt)
-
-    @functools.cached_property
-    def rewritten(self):
-        """Compiled: (parameters, batch) -> what the encoder reads, and the targets."""
-
-        def rewrite(net, view, targets):
-            return self.objective.rewrite(net.head[self.name], net.encoder, view, targets, None)
-
-        return jax.jit(lambda params, batch: self.net.apply({'params': params}, *self.corrupt(batch), method=rewrite))
-
-    @functools.cached_property
-    def terms(self):
-        """Compiled: (parameters, batch) -> losses and metrics per example."""
-
-        def terms(params, batch):
-            view, targets = model.corrupt(self.objectives, ROOT, VOCAB, batch)
-            return self.net.apply({'params': params}, self.objectives, view, targets)
-
-        return jax.jit(terms)
-
-    @functools.cached_property
-    def gradients(self):
-        """Of the generator's loss alone, and of the encoder's alone."""
-        value = lambda params, loss: self.terms(params, rows())[0][f'{self.name}/{loss}'].term.sum.sum()
-        return jax.jit(lambda params: [jax.grad(value)(params, loss) for loss in ('generator', 'loss')])(self.params)
-
-
-setup = functools.cache(Setup)  # compiles nothing twice
-
-
-def mean(term) -> float:
-    return float(term.sum.sum() / term.weight.sum())
-
-
-def largest(tree) -> float:
-    return max(float(jnp.abs(x).max()) for x in jax.tree.leaves(tree))
-
-
-# ---- what it starts from and whether it learns ---------------------------------------------------------------------
+# ---- what it starts from and whether it learns ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -185,7 +68,7 @@ def test_overfits_one_batch(name, variant):
         assert mean(window['electra/recall']) > 0.9
 
 
-# ---- the generator's samples ---------------------------------------------------------------------------------------
+# ---- the generator's samples ----------------------------------------------------------------------------------------
 
 
 def spoken(s: Setup, batch: Example, spoken_BK):
@@ -292,7 +175,7 @@ def test_the_generator_reads_masks_and_tokens_of_the_text():
     assert masked.sum() / (batch.tokens >= FIRST).sum() == pytest.approx(0.15, abs=0.005)
 
 
-# ---- quirks of the released codes ----------------------------------------------------------------------------------
+# ---- quirks of the released codes -----------------------------------------------------------------------------------
 
 
 def test_a_position_written_twice_gets_the_mean_of_the_ids_rounded_down():
@@ -370,134 +253,7 @@ def test_texts_in_a_row_do_not_see_each_other():
     assert np.abs(a - b)[second].max() > 1e-3
 
 
-# ---- gradients -----------------------------------------------------------------------------------------------------
-
-
-def table(tree):
-    return tree['token']['embedding'], tree['position']['embedding']
-
-
-def own_table(params):
-    return table(params['heads_electra']['generator']['encoder']['embeddings'])
-
-
-def test_tied_tables_learn_from_both_losses_and_nothing_goes_through_the_samples():
-    s = setup()
-    of_mlm, of_rtd = s.gradients
-    for grads in (of_mlm, of_rtd):
-        assert min(map(largest, table(grads['encoder']['embeddings']))) > 1e-4
-    assert largest(of_rtd['heads_electra']['generator']) == 0
-    assert largest(of_mlm['encoder']['layers']) == 0
-    assert 'embeddings' not in s.params['heads_electra']['generator']['encoder']  # nothing unused is kept
-    assert 'project' in s.params['heads_electra']['generator']['encoder']
-
-
-def test_gdes_tables_learn_the_generators_from_its_loss_and_the_difference_from_the_encoders():
-    s = setup(embeddings='gdes')
-    of_mlm, of_rtd = s.gradients
-    delta = table(s.params['encoder']['embeddings'])
-    assert largest(delta) == 0  # starts at 0
-    assert largest(own_table(of_rtd)) == 0
-    assert min(map(largest, table(of_rtd['encoder']['embeddings']))) > 1e-4
-    assert min(map(largest, own_table(of_mlm))) > 1e-4
-    assert largest(of_mlm['encoder']) == 0
-
-
-def test_untied_networks_share_no_gradient():
-    s = setup(embeddings='untied')
-    of_mlm, of_rtd = s.gradients
-    assert largest(of_rtd['heads_electra']['generator']) == largest(of_mlm['encoder']) == 0
-    assert min(map(largest, own_table(of_mlm))) > 1e-4
-    assert own_table(s.params)[0].shape == (V, WIDTH // 4)
-
-
-@pytest.mark.parametrize('name', ['replace_mlm', 'all_tokens_mlm'])
-def test_the_other_losses_leave_the_generator_alone(name):
-    _, grads = setup(name).gradients
-    assert largest(grads[f'heads_{name}']['generator']) == 0
-    assert largest(grads['encoder']['layers']) > 1e-4
-
-
-@pytest.mark.parametrize('own', [True, False])
-def test_an_optimizer_of_its_own_clips_each_network_by_itself(own):
-    """With eps=1e3 Adam's first update is in proportion to the clipped gradient."""
-    s, batch = setup(**({'variant': 'deberta'} if own else {'embeddings': 'gdes'})), rows()
-    assert bool(s.objective.groups()) == own
-    states = []
-    for factor in (1.0, 1000.0):
-        objective = dataclasses.replace(s.objective, generator_weight=np.float32(factor))
-        states.append(s.step(s.state, batch, {'electra': objective}, clip=0.1, eps=1e3)[0].params)
-    a, b = (x['encoder']['layers'] for x in states)
-    apart = largest(jax.tree.map(lambda x, y: x - y, a, b))
-    moved = largest(jax.tree.map(lambda x, y: x - y, a, s.params['encoder']['layers']))
-    assert moved > 1e-7
-    assert (apart == 0) if own else (apart > 0.5 * moved)
-
-
-def test_the_generators_learning_rate_is_a_factor():
-    s, batch = setup(variant='deberta'), rows()
-    moves = []
-    for factor in (1.0, 0.5):
-        objective = dataclasses.replace(s.objective, generator_learning_rate=np.float32(factor))
-        new = s.step(s.state, batch, {'electra': objective}, learning_rate=1e-3)[0].params
-        moves.append(jax.tree.map(lambda x, y: x - y, new, s.params))
-    full, half = moves
-    # Not closer, as a difference of parameters near 1 is rounded to 6e-8.
-    near = functools.partial(jax.tree.map, lambda x, y: np.testing.assert_allclose(x, y, atol=2e-7))
-    near(full['encoder'], half['encoder'])
-    full, half = (x['heads_electra']['generator'] for x in moves)
-    near(jax.tree.map(lambda x: x / 2, full), half)
-    assert largest(full) > 5e-4
-
-
-# ---- the encoder taken out, and measured ---------------------------------------------------------------------------
-
-
-def learned(embeddings: str):
-    """(setup, parameters other than the first ones): with gdes, differences that are not 0."""
-    s, rng = setup(embeddings=embeddings), np.random.default_rng(0)
-    return s, jax.tree.map(lambda x: x + rng.normal(scale=0.1, size=x.shape).astype(np.float32), s.params)
-
-
-@pytest.mark.parametrize('embeddings', generator.EMBEDDINGS)
-def test_the_encoder_alone_is_the_encoder_of_the_run(embeddings):
-    s, params = learned(embeddings)
-    encode = lambda net, view: net.encoder(view, base=s.objective.base(net.head['electra'])).hidden_BLD
-    view = view_of(rows())
-    expected = jax.jit(lambda params: s.net.apply({'params': params}, view, method=encode))(params)
-    alone = model.encoder_params(s.encoder, s.objectives, params)
-    config = dataclasses.replace(s.encoder, delta_embeddings=False)
-    run = jax.jit(lambda params: Net(config, {}).apply({'params': {'encoder': params}}, view, method=Net.encode))
-    np.testing.assert_allclose(run(alone).hidden_BLD, expected, atol=1e-5)
-    if embeddings == 'gdes':
-        assert np.abs(run(params['encoder']).hidden_BLD - expected).max() > 1e-2
-
-
-@pytest.mark.parametrize('embeddings', ['tied', 'gdes'])
-def test_another_objectives_head_is_measured_on_the_encoder_of_the_run(embeddings):
-    """MLM's head is measured by itself, without ELECTRA's generator, but with its tables."""
-    s, params = learned(embeddings)
-    head = setup('mlm').params['heads_mlm']
-    run = SimpleNamespace(encoder=s.encoder, objectives=s.objectives)
-    state = SimpleNamespace(params=params | {'heads_mlm': head}, frozen={})
-    (mlm,) = base.make({'mlm': {}}, L).values()
-    task = evaluate.Task.__new__(evaluate.Task)
-    task.name, task.objectives = 'mlm', jax.tree.map(np.float32, {'mlm': mlm})
-    task.structure = jax.tree.structure(task.objectives)
-    task._map = lambda function, used, *_: function(used, task.objectives, ROOT, VOCAB, rows())
-    (found,) = (m for m in task.own(run, state, 'validation', B) if m.metric == 'loss')
-    alone = {'encoder': model.encoder_params(s.encoder, s.objectives, params), 'heads_mlm': head}
-    expected, _ = setup('mlm').terms(alone, rows())
-    np.testing.assert_allclose(found.sum_N, expected['mlm/loss'].term.sum, rtol=1e-5)
-
-
-def test_what_an_arm_makes_for_itself_is_no_task_for_all(store):
-    settings = {'evaluation': {'batch': 8, 'validation_rows': 8, 'test_rows': 8, 'tasks': ('electra',)}}
-    with pytest.raises(BadInput, match='config.evaluation.tasks: Electra'):
-        evaluate.Suite(settings | {'rows': {'length': L}}, store, VOCAB, SimpleNamespace(size=1))
-
-
-# ---- metrics and warnings ------------------------------------------------------------------------------------------
+# ---- metrics and warnings -------------------------------------------------------------------------------------------
 
 
 def test_auc_of_a_row_against_all_pairs():
@@ -552,47 +308,7 @@ def test_all_tokens_mixture_by_hand():
     np.testing.assert_array_equal(best, p.argmax(-1))
 
 
-def test_a_run_warns_once_and_is_resumed_with_both_optimizers(store, tmp_path):
-    """With NSP beside it, whose head is measured on the tables that the generator gives."""
-    config = configs.electra.get_config('tiny')
-    config.data.store = str(store.path)
-    config.rows.length = 32
-    config.encoder.update(layers=1, width=16, heads=2, max_positions=32)
-    few = {'name': 'tokens', 'rate': 0.005}
-    config.objectives = {'electra': {'embeddings': 'gdes', 'own_optimizer': True, 'select': few}, 'nsp': {}}
-    config.train.update(batch=8, steps=6, log_every=1, validate_every=6, checkpoint_every=3, devices=1)
-    config.train.update(dropout=0.0, attention_dropout=0.0)
-    config.evaluation.update(batch=16, validation_rows=16, test_rows=16, tasks=('mlm',))
-    config.evaluation.refit.update(tasks=())
-    texts, logs = [], []
-    for stop in (None, 5):
-        (planned,) = sweep.plan(config, [{}], epath.Path(tmp_path / str(stop)))
-        run = lambda at, p=planned: sweep.run_all([p], functools.partial(stopping, at))
-        if stop:
-            with pytest.raises(KeyboardInterrupt):
-                run(stop)
-        assert not run(None)
-        texts.append((planned.folder.path / 'metrics.jsonl').read_text())
-        logs.append((planned.folder.path / 'log.txt').read_text())
-    assert texts[0] == texts[1]
-    assert '"electra/auc"' in texts[0]
-    assert logs[0].count('config.objectives.electra: fewer than 1 %') == 1
-    found = {(v['task'], v['head'], v['metric']) for v in planned.folder.result['values']}
-    assert {('electra', 'own', 'auc'), ('nsp', 'own', 'accuracy')} <= found
-
-
-@contextlib.contextmanager
-def stopping(at, *_):
-    """Progress of a run that is killed at a step."""
-
-    def advance(step, _):
-        if step == at:
-            raise KeyboardInterrupt
-
-    yield advance
-
-
-# ---- sizes, checks and cost ----------------------------------------------------------------------------------------
+# ---- sizes and checks -----------------------------------------------------------------------------------------------
 
 
 def test_sizes_of_the_generator():
@@ -633,72 +349,3 @@ def test_flops_count_the_generator():
 def test_bad_values_are_named(arguments, key):
     with pytest.raises(BadInput, match=re.escape(key)):
         base.make({'electra': arguments}, L)
-
-
-def shapes(text: str) -> set[tuple[int, ...]]:
-    """Of all arrays in a compiled program's text."""
-    return {tuple(map(int, shape.split(','))) for shape in re.findall(r'\w+\[(\d+(?:,\d+)*)\]', text)}
-
-
-@pytest.mark.parametrize('name', ['electra', 'replace_mlm', 'all_tokens_mlm'])
-def test_no_array_of_batch_by_length_by_vocabulary(name):
-    s = setup(name)
-    with_vocabulary = {shape for shape in shapes(s.compiled.as_text()) if V in shape}
-    assert any(np.prod(shape) == B * s.objective.k * V for shape in with_vocabulary)  # the generator's logits are found
-    assert max(map(np.prod, with_vocabulary)) < B * L * V
-
-
-@dataclasses.dataclass(frozen=True)
-class _Timed:
-    """What a step of ELECTRA is compared with."""
-
-    width: int = 256
-    layers: int = 4
-    vocab: int = 4096
-    length: int = 128
-    batch: int = 16
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('embeddings', ['tied', 'untied'])
-def test_a_step_takes_little_more_than_its_two_networks(embeddings):
-    """At most 1.15 times its generator trained alone (MLM) and its discriminator trained alone (on random fakes), as
-    compiled for real runs. A minute."""
-    jax.config.update('jax_disable_most_optimizations', False)
-    try:
-        ratio = _ratio(_Timed(), embeddings)
-    finally:
-        jax.config.update('jax_disable_most_optimizations', True)
-    assert ratio < 1.15
-
-
-def _ratio(t: _Timed, embeddings: str) -> float:
-    vocab = Vocabulary(jnp.int32(MASK), jnp.arange(t.vocab) >= FIRST, jnp.ones(t.vocab))
-    encoder = EncoderConfig(t.vocab, t.layers, t.width, 4, 4 * t.width, unroll=t.layers)
-    joint = base.make({'electra': {'embeddings': embeddings}}, t.length)
-    alone = base.make({'mlm': {'replace_by': {'mask': 0.85, 'random': 0.0}}}, t.length)
-    given = base.make({'random_token': {}}, t.length)
-    batch = rows(t.batch, t.length)
-    functions, random = [], np.random.default_rng(0)
-    for objectives, config in (
-        (joint, encoder),
-        (alone, joint['electra'].network(encoder)),
-        (given, encoder),
-    ):
-        objectives = jax.tree.map(np.float32, objectives)
-        net, options = model.make_net(config, objectives), OptimizerOptions()
-        shapes = jax.eval_shape(functools.partial(init_variables, net), objectives, ROOT, vocab, batch)['params']
-        params = jax.tree.map(lambda x: jnp.array(random.normal(scale=0.02, size=x.shape), x.dtype), shapes)
-        state = State(jnp.int32(0), params, optim.make(options, HYPER).init(params), {})
-        run = jax.jit(functools.partial(step, net, options, 1))
-        functions.append(functools.partial(run, state, objectives, HYPER, ROOT, vocab, batch))
-    seconds = [[], [], []]
-    for number in range(16):
-        for function, times in zip(functions, seconds, strict=True):
-            start = time.perf_counter()
-            jax.block_until_ready(function())
-            if number:  # the first compiles
-                times.append(time.perf_counter() - start)
-    whole, mlm, rtd = (min(times) for times in seconds)  # the least disturbed
-    print(f'{embeddings}: {whole * 1e3:.0f} ms; generator {mlm * 1e3:.0f}, discriminator {rtd * 1e3:.0f}')
-    return whole / (mlm + rtd)

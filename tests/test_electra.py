@@ -326,7 +326,8 @@ def test_flops_count_the_generator():
     objective, config = base.make({'electra': {}}, 128)['electra'], EncoderConfig(V, 12, 768, 12, 3072)
     own = objective.network(config)
     output = 2 * objective.k * 768 * (V + own.width)
-    assert objective.flops(config, 128) == 128 * own.flops_per_token(128) + output
+    head = 2 * 128 * (768 * 768 + 768)
+    assert objective.flops(config, 128) == 128 * own.flops_per_token(128) + output + head
 
 
 @pytest.mark.parametrize(
@@ -334,6 +335,10 @@ def test_flops_count_the_generator():
     [
         ({'width': 1.5}, 'config.objectives.electra.width'),
         ({'depth': 2.0}, 'config.objectives.electra.depth'),
+        ({'width': 'half'}, 'config.objectives.electra.width'),
+        ({'weight': 'high'}, 'config.objectives.electra.weight'),
+        ({'weight': -1.0}, 'config.objectives.electra.weight'),
+        ({'own_optimizer': 1}, 'config.objectives.electra.own_optimizer'),
         ({'embeddings': 'shared'}, 'config.objectives.electra.embeddings'),
         ({'own_optimizer': True}, 'config.objectives.electra.own_optimizer'),
         ({'variant': 'deberta', 'embeddings': 'tied'}, 'config.objectives.electra.own_optimizer'),

@@ -163,12 +163,12 @@ def construct(cls: type, arguments: Mapping[str, Any], key: str) -> Any:
                 raise unknown(f'{key}.{name}.name', kind, choices)
             value = construct(choices[kind], value, f'{key}.{name}')
         else:
-            _check_kind(f'{key}.{name}', fields[name], value)
+            check_kind(f'{key}.{name}', fields[name], value)
         values[name] = value
     return cls(**values)
 
 
-def _check_kind(key: str, default: Any, value: Any) -> None:
+def check_kind(key: str, default: Any, value: Any) -> None:
     """Raises BadInput where a value is no number, name or switch though the field's default is one."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if isinstance(default, bool | str):
@@ -181,7 +181,7 @@ def _check_kind(key: str, default: Any, value: Any) -> None:
         good = isinstance(value, bool | int | float | str)
     if not good:
         raise BadInput(f'{key} is {value!r}; a value like {default!r} would do')
-    if key.endswith('weight') and value < 0:
+    if key.endswith('weight') and number and value < 0:
         raise BadInput(f'{key} is {value:g}; 0 or more would do')
 
 

@@ -103,6 +103,9 @@ class Electra(GeneratorObjective):
             'called_fake': losses.term(called_BL, weight_BL),
         }
 
+    def flops(self, config, length):
+        return super().flops(config, length) + 2.0 * length * config.width * (config.width + 1)
+
     def warnings(self, means):
         found = super().warnings(means)
         if not 0.001 <= means['called_fake'] <= 0.999:

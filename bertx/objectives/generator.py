@@ -22,7 +22,7 @@ from bertx.embeddings import Embeddings
 from bertx.encoder import Encoder
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput, unknown
-from bertx.objectives.base import Needs, Objective
+from bertx.objectives.base import Needs, Objective, check_kind
 from bertx.replace import REPLACE, Split
 from bertx.select import SELECT, Tokens, Units
 from bertx.types import Array, DropoutRates, Example, Loss, Tables, Term, View, Vocabulary
@@ -124,6 +124,9 @@ class GeneratorObjective(Objective):
         if self.variant not in self.variants:
             raise unknown(f'{key}.variant', self.variant, self.variants)
         o = self.filled()
+        for name, default in self.variants[self.variant].items():
+            if isinstance(default, bool | float | str):
+                check_kind(f'{key}.{name}', default, getattr(o, name))
         o.select.check(f'{key}.select')
         if self.variant != 'clean' and o.select.variant == 'clean':
             raise BadInput(

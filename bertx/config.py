@@ -10,8 +10,9 @@ import jax
 import numpy as np
 
 from bertx import NUMERICS_VERSION, optim
-from bertx.encoder_config import SIZES, EncoderConfig
+from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput, unknown
+from bertx.families import encoder_of, sizes
 from bertx.model import Objectives
 from bertx.objectives import base
 from bertx.optim import OptimizerOptions
@@ -77,40 +78,40 @@ def prepare_options(config) -> PrepareOptions:
 
 
 def encoder_config(config, vocab_size: int) -> EncoderConfig:
-    """The size's figures, with those that the config sets in their place."""
-    e = config['encoder']
-    for name in ('layers', 'width', 'heads', 'mlp_width', 'std', 'place_gain', 'value_gain', 'unroll'):
-        if e[name] < 0:
-            raise BadInput(f'config.encoder.{name} is {e[name]:g}; 0 or more would do')
-    if e['size'] not in SIZES:
-        raise unknown('config.encoder.size', e['size'], SIZES)
-    layers, width, heads = (
-        e[name] or value for name, value in zip(('layers', 'width', 'heads'), SIZES[e['size']], strict=True)
-    )
-    if width % heads:
-        raise BadInput(f'config.encoder: width {width} is no multiple of heads {heads}')
-    if e['precision'] not in ('float32', 'bfloat16'):
-        raise BadInput(f"config.encoder.precision is {e['precision']!r}; 'float32' or 'bfloat16' would do")
-    if e['attention'] not in ('plain', 'xla', 'cudnn'):
-        raise unknown('config.encoder.attention', e['attention'], ('plain', 'xla', 'cudnn'))
-    if config['rows']['length'] > e['max_positions']:
+    """The family's figures at the size, with those that the config sets in their place."""
+    e = dict(config['encoder'])
+    for name, value in e.items():
+        if isinstance(value, int | float) and value < 0:
+            raise BadInput(f'config.encoder.{name} is {value:g}; 0 or more would do')
+    family, size = e.pop('family'), e.pop('size')
+    found = encoder_of(family, size, vocab_size, **{name: value for name, value in e.items() if value})
+    settings = {'std': e['std'] or 0.02 * (768 / found.width) ** 0.5, 'unroll': e['unroll'] or min(found.layers, 12)}
+    if e['width'] and not e['mlp_width']:  # as wide as the size has it
+        settings['mlp_width'] = found.mlp_width * found.width // sizes(family)[size][1]
+    settings |= {name: e[name] for name in ('place_gain', 'value_gain')}
+    found = dataclasses.replace(found, **settings)
+    check_encoder(found)
+    if config['rows']['length'] > found.max_positions:
         raise BadInput(
-            f'config.rows.length {config["rows"]["length"]} exceeds config.encoder.max_positions {e["max_positions"]}'
+            f'config.rows.length {config["rows"]["length"]} exceeds config.encoder.max_positions {found.max_positions}'
         )
-    return EncoderConfig(
-        vocab_size=vocab_size,
-        layers=layers,
-        width=width,
-        heads=heads,
-        mlp_width=e['mlp_width'] or 4 * width,
-        max_positions=e['max_positions'],
-        place_gain=e['place_gain'],
-        value_gain=e['value_gain'],
-        std=e['std'] or 0.02 * (768 / width) ** 0.5,
-        precision=e['precision'],
-        attention=e['attention'],
-        unroll=e['unroll'] or min(layers, 12),
-    )
+    return found
+
+
+def check_encoder(c: EncoderConfig) -> None:
+    """Raises BadInput for settings that do not go together."""
+    if c.width % c.heads:
+        raise BadInput(f'config.encoder: width {c.width} is no multiple of heads {c.heads}')
+    if c.groups and c.layers % c.groups:
+        raise BadInput(f'config.encoder: layers {c.layers} is no multiple of groups {c.groups}')
+    if c.positions == 'rotary' and c.width // c.heads % 2:
+        raise BadInput(f'config.encoder: width {c.width} over heads {c.heads} is odd; rotation turns pairs of features')
+    if c.mask_decoder and (c.table_width != c.width or c.causal):
+        raise BadInput('config.encoder.mask_decoder adds positions to states: embedding_width must be 0')
+    if c.precision not in ('float32', 'bfloat16'):
+        raise BadInput(f"config.encoder.precision is {c.precision!r}; 'float32' or 'bfloat16' would do")
+    if c.attention not in ('plain', 'xla', 'cudnn'):
+        raise unknown('config.encoder.attention', c.attention, ('plain', 'xla', 'cudnn'))
 
 
 def hyper_parameters(config) -> dict[str, np.float32]:

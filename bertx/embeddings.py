@@ -20,7 +20,7 @@ class Dropout(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """Sum of the three tables, LayerNorm, dropout (BERT): [B, L, table_width]."""
+    """Sum of the tables that the family has, LayerNorm, dropout: [B, L, table_width]."""
 
     config: EncoderConfig
 
@@ -29,20 +29,27 @@ class Embeddings(nn.Module):
         table = lambda rows, init: nn.Embed(rows, c.table_width, embedding_init=init, dtype=c.compute_dtype)
         zeros = nn.initializers.zeros
         self.token = table(c.vocab_size, zeros if c.delta_embeddings else c.initializer)
-        self.position = table(c.max_positions, zeros if c.delta_embeddings else c.place_initializer)
-        self.type = table(c.type_vocab, c.place_initializer)
-        self.norm = nn.LayerNorm(c.norm_eps, dtype=c.compute_dtype)
+        if c.positions == 'absolute' or c.mask_decoder:
+            rows = c.position_offset + c.max_positions
+            self.position = table(rows, zeros if c.delta_embeddings else c.place_initializer)
+        if c.type_vocab:
+            self.type = table(c.type_vocab, c.place_initializer)
+        self.norm = c.norm()
         self.dropout = Dropout()
 
     def tables(self, base: Tables | None = None) -> Tables:
         """Token and position tables; `base`'s are added, and get no gradient from here (GDES, He et al. 2023)."""
-        own = Tables(self.token.embedding, self.position.embedding)
+        c = self.config
+        position = self.position.embedding if c.positions == 'absolute' or c.mask_decoder else None
+        own = Tables(self.token.embedding, position)
         return own if base is None else jax.tree.map(lambda x, y: jax.lax.stop_gradient(y) + x, own, base)
 
     def __call__(self, view: View, rates: DropoutRates | None, base: Tables | None = None):
-        dtype = self.config.compute_dtype
+        c = self.config
         tables = self.tables(base)
-        token_BLE = jnp.take(tables.token_VE, view.tokens, axis=0).astype(dtype)
-        position_BLE = jnp.take(tables.position_PE, view.positions, axis=0).astype(dtype)
-        x_BLE = token_BLE + position_BLE + self.type(view.type_ids)
+        x_BLE = jnp.take(tables.token_VE, view.tokens, axis=0).astype(c.compute_dtype)
+        if c.positions == 'absolute':
+            x_BLE += jnp.take(tables.position_PE, view.positions + c.position_offset, axis=0).astype(c.compute_dtype)
+        if c.type_vocab:
+            x_BLE += self.type(jnp.minimum(view.type_ids, c.type_vocab - 1))  # RoBERTa has one row for both sentences
         return self.dropout(self.norm(x_BLE), rates and rates.hidden)

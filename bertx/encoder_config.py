@@ -5,29 +5,39 @@ import dataclasses
 import flax.linen as nn
 import jax.numpy as jnp
 
-# layers, width, heads. Base and large: Devlin et al. 2019; the small ones: Turc et al. 2019.
-SIZES = {
-    'tiny': (2, 128, 2),
-    'mini': (4, 256, 4),
-    'small': (4, 512, 8),
-    'medium': (8, 512, 8),
-    'base': (12, 768, 12),
-    'large': (24, 1024, 16),
-}
 
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
-    """All that the encoder's graph depends on. `unroll` and `attention` change the speed, not the parameters."""
+    """All that the encoder's graph depends on; the defaults are BERT-base's, other families are in `bertx/families.py`.
+
+    `unroll` and `attention` change the speed, not the parameters.
+    """
 
     vocab_size: int
+    family: str = 'bert'  # a name for messages and for weights that are written for others; the rest says what it is
     layers: int = 12
     width: int = 768
     heads: int = 12
     mlp_width: int = 3072
+    groups: int = 0  # of neighbouring layers that share their parameters (ALBERT); 0: each layer has its own
     embedding_width: int = 0  # of the input tables; 0: the encoder's own, else a dense layer lies between (ELECTRA)
     max_positions: int = 512
-    type_vocab: int = 2
+    position_offset: int = 0  # rows of the position table before the first one that is used (RoBERTa: 2)
+    type_vocab: int = 2  # 0: no table
+    positions: str = 'absolute'  # a table added to the input; or 'relative' (DeBERTa), 'rotary' (Su et al. 2021)
+    relative_buckets: int = 0  # of distances to each side; 0: each distance up to max_positions has its own
+    relative_shared: bool = False  # places go through the same projections as content, after a norm (DeBERTa v3)
+    local_window: int = 0  # tokens in the window of the layers that do not see the whole row (ModernBERT)
+    global_every: int = 1  # of that many layers the first one sees the whole row
+    rotary_base: float = 160_000.0  # ModernBERT's
+    local_rotary_base: float = 10_000.0
+    prenorm: bool = False  # norms lie before attention and MLP, off the residual stream, and at the end
+    bias: bool = True  # in dense layers and norms; the output layer over the vocabulary has one anyway
+    gated: bool = False  # MLP: the activation of one half times the other (Shazeer 2020, GeGLU)
+    activation: str = 'gelu'  # of ACTIVATIONS
+    pooler: str = 'tanh'  # of what heads read at a row's start, likewise
+    pooler_norm: bool = False  # a LayerNorm behind it (ModernBERT)
+    mask_decoder: bool = False  # token heads read states that saw absolute positions last (`Encoder.decode`, DeBERTa)
     std: float = 0.02  # of the untruncated normal, as TF's: cut at two of these, the real one is REAL_STD times it
     place_gain: float = 1.0  # times std for the position and type tables
     value_gain: float = 1.0  # times std for the value and output projections of attention
@@ -41,6 +51,11 @@ class EncoderConfig:
     @property
     def table_width(self) -> int:
         return self.embedding_width or self.width
+
+    @property
+    def relative_span(self) -> int:
+        """Distances to each side that the table of relative places has rows for."""
+        return self.relative_buckets or self.max_positions
 
     @property
     def initializer(self):
@@ -58,10 +73,31 @@ class EncoderConfig:
     def compute_dtype(self):
         return jnp.dtype(self.precision)
 
+    def dense(self, width: int, name: str | None = None, **options) -> nn.Dense:
+        """A dense layer as this encoder and its heads have them."""
+        options = {'kernel_init': self.initializer, 'use_bias': self.bias, 'dtype': self.compute_dtype} | options
+        return nn.Dense(width, name=name, **options)
+
+    def norm(self, name: str | None = None) -> nn.LayerNorm:
+        return nn.LayerNorm(self.norm_eps, dtype=self.compute_dtype, use_bias=self.bias, name=name)
+
+    def activate(self, x, name: str = ''):
+        return ACTIVATIONS[name or self.activation](x)
+
     def flops_per_token(self, length: int) -> float:
         """Forward FLOPs of the blocks: two per multiply-add of the matrix products, attention's L x L ones included."""
-        dense = 4 * self.width**2 + 2 * self.width * self.mlp_width
-        return self.layers * 2.0 * (dense + 2 * length * self.width)
+        mlp = (3 if self.gated else 2) * self.width * self.mlp_width
+        attention = 4 * self.width**2 + 2 * length * self.width
+        if self.positions == 'relative':  # content against places, and places against content
+            attention += 2 * min(2 * self.relative_span, 2 * length) * self.width
+        return self.layers * 2.0 * (attention + mlp)
 
+
+ACTIVATIONS = {
+    'gelu': lambda x: nn.gelu(x, approximate=False),
+    'gelu_tanh': lambda x: nn.gelu(x, approximate=True),  # ALBERT's `gelu_new`
+    'relu': nn.relu,
+    'tanh': jnp.tanh,
+}
 
 REAL_STD = 0.87962566103423978  # of a unit normal truncated to [-2, 2]

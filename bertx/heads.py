@@ -22,7 +22,7 @@ def ends(segment_ids_BL, starts_BS):
 
 
 class TokenHead(nn.Module):
-    """BERT's MLM head: dense, gelu, LayerNorm, then the transposed embedding table and a bias.
+    """BERT's MLM head: dense, activation, LayerNorm, then the transposed embedding table and a bias.
 
     Called on gathered positions, or in chunks of a row (`losses.by_chunks`), so that no B x L x V array is ever made.
     """
@@ -31,13 +31,13 @@ class TokenHead(nn.Module):
 
     def setup(self):
         c = self.config
-        self.transform = nn.Dense(c.table_width, kernel_init=c.initializer, dtype=c.compute_dtype)
-        self.norm = nn.LayerNorm(c.norm_eps, dtype=c.compute_dtype)
+        self.transform = c.dense(c.table_width)
+        self.norm = c.norm()
         self.bias = self.param('bias', nn.initializers.zeros, (c.vocab_size,))
 
     def output(self, x_BKD):
         """[B, K, E] to be multiplied with the table, and the bias [V]."""
-        return self.norm(nn.gelu(self.transform(x_BKD), approximate=False)), self.bias
+        return self.norm(self.config.activate(self.transform(x_BKD))), self.bias
 
     def __call__(self, x_BKD, table_VE):
         """[B, K, V] float32."""
@@ -51,7 +51,7 @@ def logits(x_BKE, bias_V, table_VE):
 
 
 class ClassHead(nn.Module):
-    """A dense layer with gelu, and a classifier, at each of the given positions (ELECTRA's discriminator: 1 class)."""
+    """A dense layer and a classifier at each of the given positions (ELECTRA's discriminator: 1 class)."""
 
     config: EncoderConfig
     classes: int
@@ -60,24 +60,24 @@ class ClassHead(nn.Module):
     def __call__(self, x_BKD, table_VE=None):
         """[B, K, classes] float32."""
         c = self.config
-        x_BKD = nn.Dense(c.width, kernel_init=c.initializer, dtype=c.compute_dtype, name='transform')(x_BKD)
-        x_BKD = nn.gelu(x_BKD, approximate=False).astype(jnp.float32)
+        x_BKD = c.activate(c.dense(c.width, 'transform')(x_BKD)).astype(jnp.float32)
         return nn.Dense(self.classes, kernel_init=c.initializer, name='classifier')(x_BKD)
 
 
 class Pooler(nn.Module):
-    """BERT's: a dense layer and tanh on a pair's [CLS]."""
+    """What lies between a vector and its classes: BERT's dense layer and tanh, or the family's own activation."""
 
     config: EncoderConfig
 
     @nn.compact
     def __call__(self, x_BSD):
         c = self.config
-        return jnp.tanh(nn.Dense(c.width, kernel_init=c.initializer, dtype=c.compute_dtype, name='dense')(x_BSD))
+        x_BSD = c.activate(c.dense(c.width, 'dense')(x_BSD), c.pooler)
+        return c.norm('norm')(x_BSD) if c.pooler_norm else x_BSD
 
 
 class PairHead(nn.Module):
-    """Pooler and classifier on the vectors at the pairs' starts."""
+    """Pooler and classifier on the vectors at the pairs' starts; of a single text's, for tasks on whole texts."""
 
     config: EncoderConfig
     classes: int = 2
@@ -87,3 +87,18 @@ class PairHead(nn.Module):
         c = self.config
         pooled_BSD = Pooler(c, name='pooler')(x_BSD)
         return nn.Dense(self.classes, kernel_init=c.initializer, name='classifier')(pooled_BSD.astype(jnp.float32))
+
+
+class TagHead(nn.Module):
+    """A classifier at each of the given positions: tags, or with two classes where an answer begins and ends."""
+
+    config: EncoderConfig
+    classes: int
+
+    @nn.compact
+    def __call__(self, x_BKD, table_VE=None):
+        """[B, K, classes] float32."""
+        c = self.config
+        if c.pooler_norm:  # ModernBERT has one head for all its tasks
+            x_BKD = Pooler(c, name='pooler')(x_BKD)
+        return nn.Dense(self.classes, kernel_init=c.initializer, name='classifier')(x_BKD.astype(jnp.float32))

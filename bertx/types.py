@@ -70,6 +70,14 @@ class Encoded:
     table_VE: Array  # the input embedding, for tied output layers
     view: View
     causal: bool = struct.field(pytree_node=False, default=False)
+    decoded_BLD: Array | None = None  # for token heads, where the encoder has a mask decoder
+    states_NBLD: Array | None = None  # with taps: after the embedding and after each of the N - 1 layers
+    attention_NBHQK: Array | None = None  # with taps: of each of the N layers
+
+    @property
+    def for_tokens(self) -> Array:
+        """What heads that predict tokens read."""
+        return self.hidden_BLD if self.decoded_BLD is None else self.decoded_BLD
 
 
 @struct.dataclass

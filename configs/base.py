@@ -33,12 +33,16 @@ def get_config(size: str = 'tiny') -> ConfigDict:
                 'dupe_factor': 10,  # original and static masks only: how many there are (google-research/bert)
             },
             'encoder': {
+                'family': 'bert',  # or roberta, albert, electra, distilbert, deberta, ... (bertx/families.py)
                 'size': size,
-                'layers': 0,  # 0, here and below: the size's own
+                'layers': 0,  # 0, here and below: the size's or the family's own
                 'width': 0,
                 'heads': 0,
                 'mlp_width': 0,
-                'max_positions': 512,
+                'embedding_width': 0,
+                'groups': 0,  # of layers that share their parameters
+                'max_positions': 0,
+                'mask_decoder': False,  # DeBERTa's enhanced mask decoder before token heads
                 'std': 0.0,  # of the initial normal before truncation; 0: 0.02 * sqrt(768 / width)
                 'place_gain': 1.0,  # times std for the position and type tables
                 'value_gain': 1.0,  # times std for the value and output projections of attention

@@ -8,7 +8,7 @@ Sanh et al. 2019, Table 1: GLUE 77.0 with 6 layers, 79.5 for the teacher, BERT-b
 other layer of the teacher; here it starts at random, which cost them 3.69 points (Table 4).
 """
 
-from bertx.encoder_config import SIZES
+from bertx.families import SIZES
 from configs import base
 
 

@@ -62,7 +62,9 @@ class Case:
 
     def __init__(self, objectives, std: float = 0.1, width: int = D, **sizes):
         made = base.make(objectives, L)
-        config = EncoderConfig(V, **{'layers': 1, 'width': width, 'heads': 2, 'mlp_width': 2 * width} | sizes, std=std)
+        config = EncoderConfig(
+            vocab_size=V, **{'layers': 1, 'width': width, 'heads': 2, 'mlp_width': 2 * width} | sizes, std=std
+        )
         for objective in made.values():
             config = objective.adapt(config)
         self.config, self.objectives = config, jax.tree.map(np.float32, made)

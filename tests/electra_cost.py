@@ -48,7 +48,7 @@ def compiled(objectives, config: EncoderConfig):
 
 
 def main(embeddings: str) -> None:
-    encoder = EncoderConfig(V, layers=4, width=256, heads=4, mlp_width=1024, unroll=4)
+    encoder = EncoderConfig(vocab_size=V, layers=4, width=256, heads=4, mlp_width=1024, unroll=4)
     joint = base.make({'electra': {'embeddings': embeddings}}, LENGTH)
     alone = base.make({'mlm': {'replace_by': {'mask': 0.85, 'random': 0.0}}}, LENGTH)
     given = base.make({'random_token': {}}, LENGTH)

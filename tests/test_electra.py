@@ -313,17 +313,19 @@ def test_all_tokens_mixture_by_hand():
 
 def test_sizes_of_the_generator():
     """ELECTRA-base: 256 wide with 4 heads (google/electra-base-generator); DeBERTaV3-base: 6 layers of 768."""
-    config = EncoderConfig(V, 12, 768, 12, 3072)
+    config = EncoderConfig(vocab_size=V)
     third = base.make({'electra': {'width': 0.33333}}, 128)['electra'].network(config)
     assert (third.layers, third.width, third.heads, third.mlp_width, third.embedding_width) == (12, 256, 4, 1024, 768)
     half = base.make({'electra': {'variant': 'deberta'}}, 128)['electra'].network(config)
     assert (half.layers, half.width, half.heads, half.mlp_width) == (6, 768, 12, 3072)
-    small = base.make({'electra': {}}, 128)['electra'].network(EncoderConfig(V, 12, 256, 4, 1024, 128))
+    small = base.make({'electra': {}}, 128)['electra'].network(
+        EncoderConfig(vocab_size=V, width=256, heads=4, mlp_width=1024, embedding_width=128)
+    )
     assert (small.width, small.heads, small.embedding_width) == (64, 1, 128)
 
 
 def test_flops_count_the_generator():
-    objective, config = base.make({'electra': {}}, 128)['electra'], EncoderConfig(V, 12, 768, 12, 3072)
+    objective, config = base.make({'electra': {}}, 128)['electra'], EncoderConfig(vocab_size=V)
     own = objective.network(config)
     output = 2 * objective.k * 768 * (V + own.width)
     head = 2 * 128 * (768 * 768 + 768)

@@ -52,7 +52,15 @@ class Case:
         objectives = base.make({self.name: arguments}, L)
         settings = {'format': 'segment_pair', 'length': L, 'packing': packing, 'short_probability': 0.5}
         self.rows = Rows(store, 'train', options_for({self.name: objectives[self.name].needs}, **settings), 0)
-        encoder = EncoderConfig(store.tokenizer.vocab_size, 1, WIDTH, 2, 2 * WIDTH, max_positions=64, std=STD)
+        encoder = EncoderConfig(
+            vocab_size=store.tokenizer.vocab_size,
+            layers=1,
+            width=WIDTH,
+            heads=2,
+            mlp_width=2 * WIDTH,
+            max_positions=64,
+            std=STD,
+        )
         for objective in objectives.values():
             encoder = objective.adapt(encoder)
         self.objectives = jax.tree.map(np.float32, objectives)

@@ -30,7 +30,14 @@ class Setup:
         labels = tuple(name for name in names if name != 'mlm')
         self.rows = Rows(store, 'train', RowOptions(length=L, labels=labels), seed=0)
         self.encoder = EncoderConfig(
-            store.tokenizer.vocab_size, 2, width, 2, 4 * width, max_positions=64, std=std, unroll=2
+            vocab_size=store.tokenizer.vocab_size,
+            layers=2,
+            width=width,
+            heads=2,
+            mlp_width=4 * width,
+            max_positions=64,
+            std=std,
+            unroll=2,
         )
         self.net = model.make_net(self.encoder, self.objectives)
         self.vocab, self.root = vocabulary(store), jax.random.key(0)

@@ -49,7 +49,9 @@ class Setup:
         self.name = name
         objectives = base.make({name: arguments}, L)
         (objective,) = objectives.values()
-        self.encoder = objective.adapt(EncoderConfig(V, 1, WIDTH, 2, 4 * WIDTH, max_positions=L, std=STD))
+        self.encoder = objective.adapt(
+            EncoderConfig(vocab_size=V, layers=1, width=WIDTH, heads=2, mlp_width=4 * WIDTH, max_positions=L, std=STD)
+        )
         self.objectives = jax.tree.map(np.float32, objectives)
         self.net = model.make_net(self.encoder, self.objectives)
 

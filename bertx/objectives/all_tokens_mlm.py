@@ -50,7 +50,7 @@ class AllTokensMLM(GeneratorObjective):
         return text(example, vocab)
 
     def features(self, encoded, targets):
-        return encoded.hidden_BLD
+        return encoded.for_tokens
 
     def scores(self, head, x_BKD, table_VE, targets):
         own, metrics = self.generator_scores(targets)

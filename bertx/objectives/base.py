@@ -99,7 +99,7 @@ class Objective:
 
     def features(self, encoded: Encoded, targets: Any) -> Array:
         """[B, K, D]: all that the head reads of the hidden states, so that a new one can be fitted."""
-        return heads.gather(encoded.hidden_BLD, targets['at'])
+        return heads.gather(encoded.for_tokens, targets['at'])
 
     def scores(self, head, x_BKD, table_VE, targets: Any) -> tuple[dict[str, Loss], dict[str, Term]]:
         """Losses and metrics from the features alone; objectives that need more have `terms` of their own."""

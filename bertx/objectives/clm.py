@@ -47,7 +47,7 @@ class CLM(Objective):
         return {'loss': targets['weight'].sum(-1)}
 
     def terms(self, head, encoded, targets):
-        x_BLE, bias_V = head.output(encoded.hidden_BLD)
+        x_BLE, bias_V = head.output(encoded.for_tokens)
 
         def score(part):
             x_BCE, label_BC, weight_BC = part

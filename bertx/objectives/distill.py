@@ -58,7 +58,7 @@ class Heads(nn.Module):
         params = jax.lax.stop_gradient(self.held.value)
         encoder, token = networks(self.teacher)
         encoded = encoder.apply({'params': params['encoder']}, view)
-        return encoded, *token.apply({'params': params['head']}, encoded.hidden_BLD, method='output')
+        return encoded, *token.apply({'params': params['head']}, encoded.for_tokens, method='output')
 
 
 def networks(config: EncoderConfig):
@@ -74,7 +74,7 @@ def shapes(config: EncoderConfig) -> Any:
     def init(key):
         zeros_BL = jnp.zeros((1, 1), jnp.int32)
         encoded, params = encoder.init_with_output(key, View(zeros_BL, zeros_BL, zeros_BL, zeros_BL))
-        head = token.init(key, encoded.hidden_BLD, encoded.table_VE)
+        head = token.init(key, encoded.for_tokens, encoded.table_VE)
         return {'encoder': params['params'], 'head': head['params']}
 
     return jax.eval_shape(init, jax.random.key(0))
@@ -169,7 +169,7 @@ class Distill(Objective):
     def terms(self, head, encoded: Encoded, targets) -> tuple[dict[str, Loss], dict[str, Term]]:
         weight_BL, t = targets['weight'], self.temperature
         taught, y_BLE, teacher_bias_V = head.teach(encoded.view)
-        x_BLE, bias_V = head.token.output(encoded.hidden_BLD)
+        x_BLE, bias_V = head.token.output(encoded.for_tokens)
 
         def score(part):
             x_BCE, y_BCE, weight_BC = part

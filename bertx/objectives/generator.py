@@ -10,6 +10,7 @@ embeddings  tied    word, position and type tables and their LayerNorm are the e
 """
 
 import dataclasses
+import math
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -52,7 +53,7 @@ class Generator(nn.Module):
     def __call__(self, view: View, at_BK, rates: DropoutRates | None, embeddings: Embeddings):
         """[B, K, V]: logits at the given positions."""
         encoded = self.encoder(view, rates, embeddings if self.tied else None)
-        return self.token(heads.gather(encoded.hidden_BLD, at_BK), encoded.table_VE)
+        return self.token(heads.gather(encoded.for_tokens, at_BK), encoded.table_VE)
 
     def tables(self) -> Tables:
         return self.encoder.embeddings.tables()
@@ -172,15 +173,18 @@ class GeneratorObjective(Objective):
     def network(self, config: EncoderConfig) -> EncoderConfig:
         """The generator's sizes, by the rules of google-research/electra run_pretraining.py."""
         width = max(1, round(config.width * self.width))
-        return dataclasses.replace(
+        layers = max(1, round(config.layers * self.depth))
+        own = dataclasses.replace(
             config,
-            layers=max(1, round(config.layers * self.depth)),
+            layers=layers,
+            groups=math.gcd(config.groups, layers),
             width=width,
             heads=next(n for n in range(max(1, width // 64), 0, -1) if width % n == 0),
-            mlp_width=4 * width,
+            mlp_width=round(config.mlp_width * width / config.width),
             embedding_width=0 if self.embeddings == 'untied' else config.table_width,
             delta_embeddings=False,
         )
+        return dataclasses.replace(own, mask_decoder=own.mask_decoder and own.table_width == width)
 
     def build(self, config):
         return Networks(Generator(self.network(config), self.embeddings == 'tied'), self.head(config))

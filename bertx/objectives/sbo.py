@@ -52,10 +52,7 @@ class SpanHead(nn.Module):
         )(place_BK)
         x_BKD = jnp.concatenate([around_BKD, place_BKD], axis=-1)
         for name, width in (('first', c.width), ('second', c.table_width)):
-            x_BKD = nn.Dense(width, kernel_init=c.initializer, dtype=c.compute_dtype, name=name)(x_BKD)
-            x_BKD = nn.LayerNorm(c.norm_eps, dtype=c.compute_dtype, name=f'{name}_norm')(
-                nn.gelu(x_BKD, approximate=False)
-            )
+            x_BKD = c.norm(f'{name}_norm')(c.activate(c.dense(width, name)(x_BKD)))
         bias_V = self.param('bias', nn.initializers.zeros, (c.vocab_size,))
         return heads.logits(x_BKD, bias_V, table_VE)
 
@@ -133,8 +130,8 @@ class SBO(MLM):
         return {'mlm': targets['weight'].sum(-1), 'sbo': targets['inside'].sum(-1)}
 
     def features(self, encoded: Encoded, targets) -> Array:
-        vectors = [heads.gather(encoded.hidden_BLD, targets[name]) for name in ('at', 'before', 'after')]
-        return jnp.concatenate(vectors, axis=-1)
+        around = [heads.gather(encoded.hidden_BLD, targets[name]) for name in ('before', 'after')]
+        return jnp.concatenate([heads.gather(encoded.for_tokens, targets['at']), *around], axis=-1)
 
     def scores(self, head, x_BKD, table_VE, targets):
         mlm_BKV, sbo_BKV = head(x_BKD, table_VE, targets['place'])

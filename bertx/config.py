@@ -16,12 +16,16 @@ from bertx.families import encoder_of, sizes
 from bertx.model import Objectives
 from bertx.objectives import base
 from bertx.optim import OptimizerOptions
+from bertx.pretrained import Pretrained, check_tokenizer
 from bertx.text import units, words
 from bertx.text.prepare import PrepareOptions
 from bertx.text.rows import RowOptions, options_for
 
 # Keys that change how fast a run goes or how much it says, not the numbers it ends with: left out of its hash.
 EXECUTION = ('encoder.unroll', 'train.devices', 'train.log_every', 'train.checkpoint_every')
+
+# Of the encoder, what a config with init_from leaves to the weights.
+SHAPES = ('layers', 'width', 'heads', 'mlp_width', 'embedding_width', 'groups', 'max_positions', 'mask_decoder')
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -35,6 +39,7 @@ class Run:
     hyper: dict[str, np.float32]
     rows: RowOptions
     fingerprint: str  # of the token store
+    source: Pretrained | None = None  # what the parameters start from
 
     @property
     def seed(self) -> int:
@@ -57,6 +62,8 @@ class Run:
             numbers[section] = {name: value for name, value in numbers[section].items() if name != key}
         numbers['rows'] = numbers['rows'] | {'units': units.content(self.rows.units)}
         read = [found for objective in self.objectives.values() if (found := objective.content())]
+        if self.source:
+            numbers['init_from'] = self.source.content
         content = json.dumps([NUMERICS_VERSION, self.fingerprint, numbers, *read], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:8]
 
@@ -74,20 +81,32 @@ def plain(config) -> dict[str, Any]:
 
 
 def prepare_options(config) -> PrepareOptions:
-    return PrepareOptions(**{key: value for key, value in config.data.items() if key != 'store'})
+    options = {key: value for key, value in config.data.items() if key != 'store'}
+    # The ids must mean what they meant to the weights.
+    return PrepareOptions(**options | {'tokenizer': options['tokenizer'] or config.init_from})
 
 
-def encoder_config(config, vocab_size: int) -> EncoderConfig:
-    """The family's figures at the size, with those that the config sets in their place."""
+def encoder_config(config, vocab_size: int, source: EncoderConfig | None = None) -> EncoderConfig:
+    """The family's figures at the size, with those that the config sets in their place. source: has them instead."""
     e = dict(config['encoder'])
     for name, value in e.items():
         if isinstance(value, int | float) and value < 0:
             raise BadInput(f'config.encoder.{name} is {value:g}; 0 or more would do')
-    family, size = e.pop('family'), e.pop('size')
-    found = encoder_of(family, size, vocab_size, **{name: value for name, value in e.items() if value})
-    settings = {'std': e['std'] or 0.02 * (768 / found.width) ** 0.5, 'unroll': e['unroll'] or min(found.layers, 12)}
-    if e['width'] and not e['mlp_width']:  # as wide as the size has it
-        settings['mlp_width'] = found.mlp_width * found.width // sizes(family)[size][1]
+    if source:
+        found = dataclasses.replace(source, vocab_size=max(vocab_size, source.vocab_size))
+        for name in SHAPES:
+            if e[name] and e[name] != getattr(found, name):
+                raise BadInput(
+                    f'config.encoder.{name} is {e[name]}, and {getattr(found, name)} in config.init_from; leave it out'
+                )
+        settings = {name: e[name] for name in ('precision', 'attention')}
+    else:
+        family, size = e.pop('family'), e.pop('size')
+        found = encoder_of(family, size, vocab_size, **{name: value for name, value in e.items() if value})
+        settings = {}
+        if e['width'] and not e['mlp_width']:  # as many times as wide as the size has it
+            settings['mlp_width'] = found.mlp_width * found.width // sizes(family)[size][1]
+    settings |= {'std': e['std'] or 0.02 * (768 / found.width) ** 0.5, 'unroll': e['unroll'] or min(found.layers, 12)}
     settings |= {name: e[name] for name in ('place_gain', 'value_gain')}
     found = dataclasses.replace(found, **settings)
     check_encoder(found)
@@ -157,12 +176,20 @@ def make_run(config, store) -> Run:
         objective.check_store(f'config.objectives.{name}', store)
         if objective.needs.words:
             words.require(store, f'config.objectives.{name}')
-    options = OptimizerOptions(**{k: config['optimizer'][k] for k in ('name', 'schedule', 'bias_correction')})
+    settings = {k: config['optimizer'][k] for k in ('name', 'schedule', 'bias_correction')}
+    options = OptimizerOptions(**settings, freeze_encoder=config['train']['freeze_encoder'])
     options.check()
     rows = options_for({name: o.needs for name, o in objectives.items()}, **config['rows'])
-    encoder = encoder_config(config, store.tokenizer.vocab_size)
+    source = Pretrained.load(config['init_from']) if config['init_from'] else None
+    if source:
+        check_tokenizer(source, store.tokenizer)
+    encoder = encoder_config(config, store.tokenizer.vocab_size, source.encoder if source else None)
     for objective in objectives.values():
         encoder = objective.adapt(encoder)
+    if source and encoder.delta_embeddings:
+        raise BadInput(
+            "config.init_from does not go with embeddings='gdes', whose tables start at 0; 'untied' would do"
+        )
     return Run(
         config=config,
         encoder=encoder,
@@ -171,4 +198,5 @@ def make_run(config, store) -> Run:
         hyper=hyper_parameters(config),
         rows=rows,
         fingerprint=f'{store.fingerprint}-{store.language}',  # the language decides on words and kinds of token
+        source=source,
     )

@@ -23,6 +23,7 @@ class OptimizerOptions:
     name: str = 'adamw'
     schedule: str = 'join'
     bias_correction: bool = True
+    freeze_encoder: bool = False  # only the heads learn
 
     def check(self) -> None:
         if self.name not in OPTIMIZERS:
@@ -93,7 +94,8 @@ def make(
 
     groups: path prefix -> factor of the learning rate. Each is clipped by its own norm, and so is the rest.
     """
-    if not groups:
+    groups = dict(groups or {})
+    if not groups and not options.freeze_encoder:
         return _one(options, hyper, 1.0)
 
     def labels(params):
@@ -101,8 +103,10 @@ def make(
         named = lambda path, _: group('/'.join(str(getattr(part, 'key', part)) for part in path))
         return jax.tree_util.tree_map_with_path(named, params)
 
-    factors: dict[str, Any] = {'rest': 1.0} | groups
-    return optax.partition({name: _one(options, hyper, factor) for name, factor in factors.items()}, labels)
+    parts = {name: _one(options, hyper, factor) for name, factor in ({'rest': 1.0} | groups).items()}
+    if options.freeze_encoder:
+        groups['encoder/'], parts['encoder/'] = 0.0, optax.set_to_zero()
+    return optax.partition(parts, labels)
 
 
 def _one(options: OptimizerOptions, hyper: Hyper, factor: Array | float) -> optax.GradientTransformation:

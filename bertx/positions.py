@@ -39,10 +39,8 @@ def relative_rows(c: EncoderConfig, length: int) -> np.ndarray:
     distance = np.arange(length)[:, None] - np.arange(length)
     if c.relative_buckets:
         near = c.relative_buckets // 2
-        with np.errstate(divide='ignore'):
-            far = np.log(abs(distance) / near) / np.log((c.max_positions - 1) / near) * (near - 1)
-        # the product with (near - 1) may lie a rounding error above a whole number
-        bucket = np.ceil(np.maximum(far, 0.0) - 1e-9) + near
+        far = np.log(np.maximum(abs(distance), near) / near) / np.log((c.max_positions - 1) / near) * (near - 1)
+        bucket = np.ceil(far - 1e-9) + near  # far may lie a rounding error above a whole number
         distance = np.where(abs(distance) <= near, distance, np.sign(distance) * bucket).astype(int)
     return np.clip(distance + c.relative_span, 0, 2 * c.relative_span - 1)
 

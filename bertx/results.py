@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import dataclasses
 import importlib.metadata
 import io
 import json
@@ -19,8 +20,10 @@ import numpy as np
 from etils import epath
 
 from bertx import NUMERICS_VERSION
+from bertx.config import Run
 from bertx.errors import BadInput
 from bertx.evaluate import Measurement
+from bertx.text.tokenizer import Tokenizer
 
 COLUMNS = (
     'run_id', 'arm', 'seed', 'task', 'head', 'split', 'metric', 'value', 'n_examples', 'step', 'tokens', 'flops',
@@ -54,14 +57,19 @@ def _lines(file: epath.Path) -> list[dict[str, Any]]:
 
 
 class RunFolder:
-    """`<arm>-s<seed>-<hash8>/`: config.json, metrics.jsonl, timing.jsonl, predictions/, checkpoints/, result.json."""
+    """`<arm>-s<seed>-<hash8>/`: config.json, metrics.jsonl, timing.jsonl, predictions/, checkpoints/, result.json.
+
+    With encoder.json and tokenizer.json it says all that its weights need to be used elsewhere (`bertx/pretrained.py`).
+    """
 
     def __init__(self, path):
         self.path = epath.Path(path)
 
-    def start(self, config: dict[str, Any]) -> None:
+    def start(self, run: Run, tokenizer: Tokenizer) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.path / 'config.json', json.dumps(config, indent=1, sort_keys=True))
+        write_atomically(self.path / 'config.json', json.dumps(run.config, indent=1, sort_keys=True))
+        write_atomically(self.path / 'encoder.json', json.dumps(dataclasses.asdict(run.encoder), indent=1))
+        write_atomically(self.path / 'tokenizer.json', tokenizer.text)
         file, content = self.path / 'provenance.json', provenance()
         if file.exists():  # what began the run stays; each start since is listed in it
             first = read_json(file)

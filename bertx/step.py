@@ -71,6 +71,8 @@ def step(
 
     def share_of_loss(params, key, view, targets):
         """A micro-batch's part of the whole batch's loss: its sums over the weights of all."""
+        if options.freeze_encoder:
+            params = params | {'encoder': jax.lax.stop_gradient(params['encoder'])}
         losses, metrics = net.apply(
             {'params': params, 'frozen': state.frozen},
             objectives, view, targets, dropout_rates(hyper), rngs={'dropout': key},

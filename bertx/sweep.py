@@ -234,7 +234,7 @@ def run_all(planned: list[Planned], progress: Callable[..., Any]) -> dict[str, s
 
 def run_one(p: Planned, advance) -> None:
     """Trains, evaluates, and records one run."""
-    p.folder.start(p.run.config)
+    p.folder.start(p.run, p.store.tokenizer)
     with p.folder.logging():
         state = train.fit(p.run, p.store, p.suite, p.folder, parallel.data_mesh(p.run.train['devices']), advance)
         trained, begun = p.folder.seconds(), time.perf_counter()

@@ -17,6 +17,7 @@ from bertx.config import Run
 from bertx.encoder import count
 from bertx.errors import BadInput
 from bertx.evaluate import Suite
+from bertx.pretrained import start_from
 from bertx.results import RunFolder
 from bertx.step import State, init, step
 from bertx.text import tables
@@ -80,12 +81,14 @@ class Clock:
 
 def start(run: Run, rows: Rows, vocab: Vocabulary, mesh) -> State:
     """The state before step 0."""
-    if rows.tokenizer.vocab_size != run.encoder.vocab_size:
+    if rows.tokenizer.vocab_size > run.encoder.vocab_size:
         raise BadInput(f'the store has {rows.tokenizer.vocab_size} token ids, the encoder {run.encoder.vocab_size}')
     make, _ = functions(run)
     example = rows.batch(np.arange(mesh.size))  # only its shape matters
     root = parallel.replicate(mesh, jax.random.key(run.seed))
     state = parallel.replicate(mesh, make(run.objectives, run.hyper, root, vocab, example))
+    if run.source:
+        state = dataclasses.replace(state, params=parallel.replicate(mesh, start_from(run.source, state.params)))
     frozen = {f'heads_{name}': found for name, o in run.objectives.items() if (found := o.frozen()) is not None}
     return dataclasses.replace(state, frozen=parallel.replicate(mesh, frozen)) if frozen else state
 

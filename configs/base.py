@@ -12,11 +12,13 @@ def get_config(size: str = 'tiny') -> ConfigDict:
     return ConfigDict(
         {
             'seed': 0,  # initialisation, data order, noise and dropout of the run
+            'init_from': '',  # a run or a Hugging Face folder: encoder and heads, and the tokenizer if none is set
             'data': {
                 'store': '',  # a prepared token store; '': prepared from the keys below, inside the workdir
                 'source': 'sotu',  # or text:FILE, text:FOLDER, text:'*.txt'
                 'language': 'en',  # for sentence splitting
-                'tokenizer': '',  # a vocab.txt or tokenizer.json; '': a WordPiece is trained on the training split
+                'tokenizer': '',  # a vocab.txt or tokenizer.json; '': one is trained on the training split
+                'vocabulary': 'wordpiece',  # of a trained one; or words: each that stands between spaces is one token
                 'vocab_size': 4096,
                 'lowercase': True,
                 'words': 'tokenizer',  # or jieba (Chinese), spaces (segmented text): what whole-word masking masks
@@ -69,6 +71,7 @@ def get_config(size: str = 'tiny') -> ConfigDict:
                 'micro_batches': 1,
                 'dropout': 0.1,
                 'attention_dropout': 0.1,  # above 0 it forces encoder.attention='plain'
+                'freeze_encoder': False,  # only the heads learn
                 'devices': 0,  # 0: all
                 'log_every': 10,
                 'validate_every': 100,

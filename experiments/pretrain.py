@@ -2,17 +2,23 @@
 
     python -m experiments.pretrain --config=configs/base.py:tiny --workdir=runs/base --config.train.steps=200
 
-The same command goes on from the last checkpoint.
+The same command goes on from the last checkpoint. --init_from=FOLDER starts from the weights of a run or of a Hugging
+Face folder.
 """
 
+from absl import flags
 from etils import epath
 
 from bertx import locks, sweep
 from experiments import cli
 
+INIT_FROM = flags.DEFINE_string('init_from', '', 'The same as --config.init_from.')
+
 
 def main() -> int:
     workdir = epath.Path(cli.workdir())
+    if INIT_FROM.value:
+        cli.CONFIG.value.init_from = INIT_FROM.value
     planned = sweep.plan(cli.CONFIG.value, [{'arm': 'run'}], workdir)
     for line in sweep.describe(planned):
         cli.console.print(line, highlight=False)

@@ -1,0 +1,122 @@
+"""Weights to start from: those of a run, of a converted folder, or of a Hugging Face one."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import logging
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+
+from bertx.checkpoint import Trained
+from bertx.encoder_config import EncoderConfig
+from bertx.errors import BadInput
+from bertx.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pretrained:
+    """An encoder and the heads that were trained on it."""
+
+    folder: str
+    encoder: EncoderConfig
+    params: dict[str, Any]  # 'encoder', 'heads_mlm', ...: numpy arrays
+    tokenizer: Tokenizer
+
+    @functools.cached_property
+    def content(self) -> str:
+        """Hash of all parameters."""
+        found = hashlib.sha256(json.dumps(dataclasses.asdict(self.encoder), sort_keys=True).encode())
+        for path, x in jax.tree_util.tree_leaves_with_path(self.params):
+            found.update(f'{jax.tree_util.keystr(path)} {x.dtype} {x.shape}'.encode())
+            found.update(np.ascontiguousarray(x).tobytes())
+        return found.hexdigest()
+
+    @property
+    def heads(self) -> list[str]:
+        return sorted(name.removeprefix('heads_') for name in self.params if name != 'encoder')
+
+    @staticmethod
+    @functools.lru_cache(maxsize=4)
+    def load(folder: str) -> 'Pretrained':
+        """Raises BadInput for a folder that holds no trained weights."""
+        path = epath.Path(folder)
+        if (path / 'encoder.json').exists():
+            return _own(path)
+        if (path / 'config.json').exists() and 'model_type' in _json(path / 'config.json'):
+            from bertx import hf
+
+            encoder, params = hf.read(folder)
+            return Pretrained(folder, encoder, params, Tokenizer.load(folder))
+        raise BadInput(
+            f'{folder} holds no weights; a run (with encoder.json and checkpoints/) or a Hugging Face folder (with '
+            'config.json and model.safetensors) would do'
+        )
+
+
+def _json(path: epath.Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text())
+    except ValueError:
+        raise BadInput(f'{path} is no JSON; copy the folder again') from None
+
+
+def _own(path: epath.Path) -> Pretrained:
+    trained = Trained(path / 'checkpoints')
+    if trained.step is None:
+        raise BadInput(f'{path} has no checkpoint yet; let that run finish')
+    params = trained.params()
+    config = EncoderConfig(**_json(path / 'encoder.json'))
+    if config.delta_embeddings:  # GDES: the tables are the generator's plus what was learned on top
+        (generator,) = (x['generator']['encoder'] for x in params.values() if 'generator' in x)
+        for name in ('token', 'position'):
+            if name in (table := params['encoder']['embeddings']):
+                table[name]['embedding'] = table[name]['embedding'] + generator['embeddings'][name]['embedding']
+        config = dataclasses.replace(config, delta_embeddings=False)
+    return Pretrained(str(path), config, params, Tokenizer.load(str(path)))
+
+
+def check_tokenizer(source: Pretrained, tokenizer: Tokenizer) -> None:
+    """Raises BadInput where an id means another piece; pieces beyond the source's vocabulary are new."""
+    theirs = {i: piece for piece, i in source.tokenizer.vocabulary.items()}
+    for piece, i in tokenizer.vocabulary.items():
+        if theirs.get(i, piece) != piece:
+            raise BadInput(
+                f'config.init_from: id {i} is {piece!r} in config.data and {theirs[i]!r} in {source.folder}; '
+                f'config.data.tokenizer={source.folder}, or that one with new pieces behind, would do'
+            )
+
+
+def start_from(source: Pretrained, params: Any) -> Any:
+    """Fresh parameters with the source's in their place; rows of new pieces and heads that it lacks stay fresh."""
+    fresh = jax.device_get(params)
+    new = [name for name in fresh if name != 'encoder' and not _fits(fresh[name], source.params.get(name))]
+    taken = [name for name in fresh if name not in new]
+    for name in taken:
+        fresh[name] = jax.tree.map(_over, fresh[name], source.params[name])
+    rows = len(fresh['encoder']['embeddings']['token']['embedding']) - source.encoder.vocab_size
+    log.info(
+        'from %s: %s; new: %s; %d new rows of the vocabulary', source.folder, ', '.join(taken) or 'nothing',
+        ', '.join(new) or 'nothing', rows,
+    )  # fmt: skip
+    return fresh
+
+
+def _fits(fresh: Any, found: Any) -> bool:
+    """The same tree of arrays, up to more rows of the vocabulary."""
+    structure: Any = jax.tree.structure
+    if found is None or structure(fresh) != structure(found):
+        return False
+    pairs = zip(jax.tree.leaves(fresh), jax.tree.leaves(found), strict=True)
+    return all(a.shape[1:] == b.shape[1:] and len(a) >= len(b) for a, b in pairs if a.ndim)
+
+
+def _over(fresh, found):
+    """The found rows, and fresh ones behind them where the vocabulary has grown."""
+    found = np.asarray(found, fresh.dtype)
+    return found if found.shape == fresh.shape else np.concatenate([found, fresh[len(found) :]])

@@ -1,0 +1,68 @@
+"""Any checkpoint on any text: masked tokens with its own head, pairs and whatever else is asked for with refitted ones.
+
+    python -m experiments.evaluate --from=FOLDER --config=configs/base.py --workdir=runs/evaluate \
+        --config.data.source=text:FILES
+
+FOLDER is a run, or a Hugging Face folder. The text is cut and split by config.data and config.rows, with the folder's
+own tokenizer; config.evaluation names the tasks. Rows and masks are the same for every checkpoint. Heads are refitted
+on the training documents, and all figures are those of the test documents.
+"""
+
+import dataclasses
+import json
+import math
+
+import jax
+from absl import flags
+from etils import epath
+from rich.table import Table
+
+from bertx import locks, parallel, sweep, train
+from bertx.config import Run, make_run
+from bertx.errors import BadInput
+from bertx.evaluate import Measurement, Suite
+from bertx.pretrained import Pretrained
+from bertx.results import write_atomically
+from bertx.step import State
+from experiments import cli
+
+FROM = flags.DEFINE_string('from', None, 'A run, or a Hugging Face folder.')
+
+
+def measure(config, workdir: epath.Path) -> list[Measurement]:
+    source = Pretrained.load(config.init_from)
+    store = sweep.Stores(workdir)(config)
+    tasks = [name for name in config.evaluation.tasks if name in source.heads]
+    config.objectives = {name: {} for name in tasks or ['mlm']}
+    run: Run = make_run(config, store)
+    if not tasks:  # no head of its own that could be asked
+        run = dataclasses.replace(run, objectives={})
+    mesh = parallel.data_mesh(config.train.devices)
+    suite = Suite(run.config, store, train.vocabulary(store), mesh)
+    params = parallel.replicate(mesh, source.params)
+    return suite.final(run, State(jax.numpy.int32(0), params, None, {}))
+
+
+def main() -> int:
+    config, workdir = cli.CONFIG.value, epath.Path(cli.workdir())
+    config.init_from = FROM.value
+    workdir.mkdir(parents=True, exist_ok=True)
+    with locks.alone_in(workdir):
+        found = measure(config, workdir)
+    if not found:
+        raise BadInput('config.evaluation.tasks names nothing that this checkpoint can be asked')
+    lines = [dataclasses.asdict(m) for m in found]
+    table = Table('task', 'head', 'metric', 'value', 'rows', title=f'{FROM.value} on {config.data.store or config.data.source}')
+    for m, line in zip(found, lines, strict=True):
+        line['n_examples'], line['value'] = len(line.pop('sum_N')), m.value
+        line.pop('weight_N')
+        table.add_row(m.task, m.head, m.metric, f'{m.value:.4f}', f'{len(m.sum_N):,}')
+        if (m.task, m.metric) == ('mlm', 'loss'):
+            table.add_row(m.task, m.head, 'perplexity', f'{math.exp(m.value):.2f}', f'{len(m.sum_N):,}')
+    cli.console.print(table)
+    write_atomically(workdir / 'evaluation.json', json.dumps({'from': FROM.value, 'values': lines}, indent=1))
+    return cli.DONE
+
+
+if __name__ == '__main__':
+    cli.run(main, required=('from', 'config', 'workdir'))

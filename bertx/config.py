@@ -82,8 +82,9 @@ def plain(config) -> dict[str, Any]:
 
 def prepare_options(config) -> PrepareOptions:
     options = {key: value for key, value in config.data.items() if key != 'store'}
-    # The ids must mean what they meant to the weights.
-    return PrepareOptions(**options | {'tokenizer': options['tokenizer'] or config.init_from})
+    if config.init_from and not config.data.store:  # the ids must mean what they meant to the weights
+        options['tokenizer'] = options['tokenizer'] or config.init_from
+    return PrepareOptions(**options)
 
 
 def encoder_config(config, vocab_size: int, source: EncoderConfig | None = None) -> EncoderConfig:

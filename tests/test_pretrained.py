@@ -1,0 +1,121 @@
+"""Runs that start from weights: what is taken, what stays fresh, what is frozen, what is refused."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from etils import epath
+
+from bertx.errors import BadInput
+from bertx.parallel import data_mesh
+from bertx.pretrained import Pretrained
+from bertx.sweep import arm, plan
+from bertx.text.prepare import PrepareOptions, prepare
+from bertx.train import Rows, start, vocabulary
+from experiments import evaluate
+from tests.test_sweep import run, small
+
+
+def quick(store):
+    config = small(store)
+    config.evaluation.update(tasks=('mlm', 'nsp'))
+    config.evaluation.refit.update(tasks=('nsp',))
+    config.train.update(steps=2, log_every=1, validate_every=2, checkpoint_every=2)
+    return config
+
+
+@pytest.fixture(scope='module')
+def teacher(store, tmp_path_factory):
+    """The folder of a finished run."""
+    points = arm('first', objectives={'mlm': {}})
+    ([planned], failed) = run(quick(store), points, tmp_path_factory.mktemp('teacher'))
+    assert not failed
+    return str(planned.folder.path)
+
+
+def begun(config, workdir, **objectives):
+    """What a run would start with."""
+    ([p]) = plan(config, arm('next', objectives=objectives or {'mlm': {}}), epath.Path(workdir))
+    rows = Rows(p.store, 'train', p.run.rows, p.run.seed)
+    return p, jax.device_get(start(p.run, rows, vocabulary(p.store), data_mesh(1)).params)
+
+
+def test_a_run_starts_where_another_ended(store, teacher, tmp_path, caplog):
+    config = quick(store)
+    _, fresh = begun(config, tmp_path, mlm={}, nsp={})
+    config.init_from = teacher
+    config.encoder.size = 'base'  # the weights decide
+    with caplog.at_level('INFO', 'bertx'):
+        planned, found = begun(config, tmp_path, mlm={}, nsp={})
+    source = Pretrained.load(teacher)
+    assert source.heads == ['mlm']
+    for name in ('encoder', 'heads_mlm'):
+        jax.tree.map(np.testing.assert_array_equal, found[name], source.params[name])
+    jax.tree.map(np.testing.assert_array_equal, found['heads_nsp'], fresh['heads_nsp'])
+    assert 'encoder, heads_mlm; new: heads_nsp; 0 new rows' in caplog.text
+    assert planned.run.hash != begun(quick(store), tmp_path, mlm={}, nsp={})[0].run.hash
+
+
+def test_new_pieces_get_fresh_rows(store, teacher, corpus, tmp_path, caplog):
+    content = json.loads((epath.Path(teacher) / 'tokenizer.json').read_text())
+    old = len(content['model']['vocab'])
+    content['model']['vocab'] |= {'zebra': old, '##bra': old + 1}
+    (tmp_path / 'tokenizer.json').write_text(json.dumps(content))
+    options = PrepareOptions(source=f'text:{corpus}', tokenizer=str(tmp_path), validation=0.2, test=0.2, split_seed=0)
+    larger = prepare(options, tmp_path / 'store')
+    config = quick(larger)
+    config.init_from = teacher
+    with caplog.at_level('INFO', 'bertx'):
+        _, found = begun(config, tmp_path)
+    table = found['encoder']['embeddings']['token']['embedding']
+    np.testing.assert_array_equal(
+        table[:old], Pretrained.load(teacher).params['encoder']['embeddings']['token']['embedding']
+    )
+    assert table.shape[0] == old + 2
+    assert 0.01 < table[old:].std() < 1.0
+    assert found['heads_mlm']['bias'].shape == (old + 2,)
+    assert '2 new rows' in caplog.text
+
+
+def test_a_frozen_encoder_stays_as_it_is(store, teacher, tmp_path):
+    config = quick(store)
+    config.init_from = teacher
+    config.train.freeze_encoder = True
+    ([planned], failed) = run(config, arm('frozen', objectives={'mlm': {}}), tmp_path)
+    assert not failed
+    source, ended = Pretrained.load(teacher), Pretrained.load(str(planned.folder.path))
+    jax.tree.map(np.testing.assert_array_equal, ended.params['encoder'], source.params['encoder'])
+    moved = jax.tree.map(lambda a, b: float(abs(a - b).max()), ended.params['heads_mlm'], source.params['heads_mlm'])
+    assert min(jax.tree.leaves(moved)) > 0
+
+
+def test_evaluate_gives_what_the_run_measured(store, teacher, tmp_path):
+    config = quick(store)
+    config.init_from = teacher
+    found = {(m.task, m.head, m.metric): m.value for m in evaluate.measure(config, epath.Path(tmp_path))}
+    values = json.loads((epath.Path(teacher) / 'result.json').read_text())['values']
+    measured = {(v['task'], v['head'], v['metric']): v['value'] for v in values}
+    assert found == pytest.approx(measured)
+    assert ('mlm', 'own', 'loss') in found
+    assert ('nsp', 'refit', 'accuracy') in found
+
+
+def test_what_cannot_start_is_refused(store, teacher, corpus, tmp_path):
+    def refused(message, **settings):
+        config = quick(store)
+        config.update_from_flattened_dict({'init_from': teacher} | settings)
+        with pytest.raises(BadInput, match=message):
+            begun(config, tmp_path)
+
+    refused('holds no weights', init_from=str(tmp_path))
+    refused('config.encoder.layers is 3, and 1 in config.init_from', **{'encoder.layers': 3})
+    other = prepare(
+        PrepareOptions(source=f'text:{corpus}', vocab_size=90, validation=0.2, test=0.2), tmp_path / 'other'
+    )
+    refused('config.data.tokenizer=', **{'data.store': str(other.path)})
+    electra = {'electra': {'embeddings': 'gdes'}}
+    config = quick(store)
+    config.init_from = teacher
+    with pytest.raises(BadInput, match="'untied' would do"):
+        begun(config, tmp_path, **electra)

@@ -42,7 +42,12 @@ class Embeddings(nn.Module):
         c = self.config
         position = self.position.embedding if c.positions == 'absolute' or c.mask_decoder else None
         own = Tables(self.token.embedding, position)
-        return own if base is None else jax.tree.map(lambda x, y: jax.lax.stop_gradient(y) + x, own, base)
+        if base is None:
+            return own
+        token_VE = own.token_VE + jax.lax.stop_gradient(base.token_VE)
+        if position is not None and base.position_PE is not None:
+            position += jax.lax.stop_gradient(base.position_PE)
+        return Tables(token_VE, position)
 
     def __call__(self, view: View, rates: DropoutRates | None, base: Tables | None = None):
         c = self.config

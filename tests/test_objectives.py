@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from bertx import model, parallel
-from bertx.encoder_config import REAL_STD, EncoderConfig
+from bertx.encoder_config import REAL_STD
+from bertx.families import encoder_of
 from bertx.objectives import base
 from bertx.optim import OptimizerOptions
 from bertx.step import init, step
@@ -47,31 +48,26 @@ CASES = {
 class Case:
     """A small run of one objective; its rows are packed or not."""
 
-    def __init__(self, store, case: str, packing: int):
+    def __init__(self, store, case: str, packing: int, family: str = 'bert', **encoder_settings):
         self.name, arguments = CASES[case]
         objectives = base.make({self.name: arguments}, L)
         settings = {'format': 'segment_pair', 'length': L, 'packing': packing, 'short_probability': 0.5}
         self.rows = Rows(store, 'train', options_for({self.name: objectives[self.name].needs}, **settings), 0)
-        encoder = EncoderConfig(
-            vocab_size=store.tokenizer.vocab_size,
-            layers=1,
-            width=WIDTH,
-            heads=2,
-            mlp_width=2 * WIDTH,
-            max_positions=64,
-            std=STD,
-        )
+        sizes = {'layers': 1, 'width': WIDTH, 'heads': 2, 'mlp_width': 2 * WIDTH, 'max_positions': 64, 'std': STD}
+        encoder = encoder_of(family, 'tiny', store.tokenizer.vocab_size, **sizes | encoder_settings)
         for objective in objectives.values():
             encoder = objective.adapt(encoder)
         self.objectives = jax.tree.map(np.float32, objectives)
         self.net, options = model.make_net(encoder, self.objectives), OptimizerOptions()
         self.vocab, self.root = jax.tree.map(jnp.asarray, vocabulary(store)), jax.random.key(0)
         self.batch = self.rows.batch(np.arange(16))
-        self.state = jax.jit(functools.partial(init, self.net, options))(
-            self.objectives, HYPER, self.root, self.vocab, self.batch
-        )
+        self.init = jax.jit(functools.partial(init, self.net, options))
         self.step = jax.jit(functools.partial(step, self.net, options, 1))
         self.gradient = jax.jit(jax.grad(self.loss, has_aux=True))
+
+    @functools.cached_property
+    def state(self):
+        return self.init(self.objectives, HYPER, self.root, self.vocab, self.batch)
 
     def loss(self, params, batch):
         """Sum of the losses' means, as the step has it; (losses, metrics, the objective's own weights)."""

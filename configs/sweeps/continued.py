@@ -1,0 +1,32 @@
+"""Is it worth to start from published weights? MLM on the corpus: from the weights, from scratch, with a frozen encoder.
+
+    python -m experiments.sweep --config=configs/sweeps/continued.py:FOLDER --workdir=runs/continued
+
+FOLDER holds a BERT of 6 layers, 384 wide, with 12 heads, such as all-MiniLM-L6-v2. Three seeds of 0.2 M tokens each;
+the MLM head is new in every arm.
+"""
+
+from bertx.sweep import Sweep, arm, chain, prod, seeds
+from configs import base
+
+
+def get_config(folder: str = ''):
+    config = base.get_config('base')
+    config.init_from = config.data.tokenizer = folder
+    config.encoder.update(layers=6, width=384, heads=12, mlp_width=1536)
+    config.rows.length = 64
+    config.optimizer.learning_rate = 5e-4
+    config.optimizer.warmup = 0.1
+    config.train.update(batch=16, steps=200, dropout=0.0, attention_dropout=0.0, validate_every=100)
+    config.evaluation.update(tasks=('mlm',), test_rows=1024, validation_rows=256)
+    config.evaluation.refit.tasks = ()
+    return config
+
+
+def sweep() -> Sweep:
+    arms = chain(
+        arm('scratch', set={'init_from': ''}, objectives={'mlm': {}}),
+        arm('frozen', set={'train.freeze_encoder': True}, objectives={'mlm': {}}),
+        arm('continued', objectives={'mlm': {}}),
+    )
+    return prod(arms, seeds(3))

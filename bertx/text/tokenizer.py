@@ -1,4 +1,4 @@
-"""Word pieces: training, loading, and what the objectives must know of a vocabulary."""
+"""Vocabularies of pieces or words: training, loading, and what the objectives must know of them."""
 
 import collections
 import hashlib
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from bertx.errors import BadInput
 from bertx.text.words import Finder
@@ -24,6 +24,7 @@ ROLES = {
     'sep': ('[SEP]', '</s>', '<sep>'),
     'mask': ('[MASK]', '<mask>'),
 }
+VOCABULARIES = ('wordpiece', 'words')  # that can be trained
 _UNUSED = re.compile(r'\[unused\d+\]')  # spare rows of BERT's vocab.txt
 _CHUNKS = 1_000_000  # distinct space-separated strings to hold while counting words: some 100 MB
 
@@ -86,9 +87,8 @@ class Tokenizer:
         library's own training numbers the '##x' pieces in the order of a randomly seeded hash map, and breaks ties by
         these numbers. So the pieces of one character are given to it in code point order, in the guise of specials.
         """
-        if vocab_size < 2 * len(SPECIALS):
-            raise BadInput(f'vocab_size={vocab_size} is too small; {2 * len(SPECIALS)} is the least')
-        words = _count_words(sentences, lowercase)
+        _check_size(vocab_size)
+        words = _count_words(sentences, _normalizer(lowercase), pre_tokenizers.BertPreTokenizer())
         characters: collections.Counter = collections.Counter()
         for word, count in words.items():
             characters.update(dict.fromkeys(word, count))
@@ -108,6 +108,26 @@ class Tokenizer:
         )
         learner.train_from_iterator(_repeat(known), trainer)
         return cls(_wordpiece(learner.get_vocab(), lowercase).to_str())
+
+    @classmethod
+    def train_words(cls, sentences: Iterable[str], vocab_size: int, lowercase: bool = True) -> 'Tokenizer':
+        """One token for each of the most frequent words, which are what stands between spaces."""
+        _check_size(vocab_size)
+        normalizer = _normalizer(lowercase)
+        normalizer.handle_chinese_chars = False  # it would put spaces around each of them
+        # '[MASK]' in a text is no word, lest it be looked up like one and become the special token.
+        marks = '|'.join(special[1:-1] for special in SPECIALS)
+        split = pre_tokenizers.Sequence([
+            pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(rf'\[(?=(?:{marks})\])'), 'isolated')
+        ])  # fmt: skip
+        words = _count_words(sentences, normalizer, split)
+        frequent = sorted(words, key=lambda word: (-words[word], word))[: vocab_size - len(SPECIALS)]
+        if not frequent:
+            raise BadInput('no words to train a tokenizer on; give a corpus with text in it')
+        vocabulary = {word: i for i, word in enumerate([*SPECIALS, *frequent])}
+        tokenizer = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token='[UNK]'))
+        tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, split
+        return cls(_with_specials(tokenizer).to_str())
 
     @classmethod
     def load(cls, path: str | Path, lowercase: bool = True) -> 'Tokenizer':
@@ -210,10 +230,16 @@ def _last(text: str, encoding: tokenizers.Encoding) -> list[int]:
     return [min(start + max(len(text[start:end].rstrip()) - 1, 0), len(text) - 1) for start, end in encoding.offsets]
 
 
-def _count_words(sentences: Iterable[str], lowercase: bool) -> collections.Counter:
-    """Counts after normalizing and splitting as BERT does; both look at no more than a space-separated string."""
-    normalize = _normalizer(lowercase).normalize_str
-    split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+def _check_size(vocab_size: int) -> None:
+    if vocab_size < 2 * len(SPECIALS):
+        raise BadInput(f'vocab_size={vocab_size} is too small; {2 * len(SPECIALS)} is the least')
+
+
+def _count_words(
+    sentences: Iterable[str], normalizer: normalizers.Normalizer, pre_tokenizer: pre_tokenizers.PreTokenizer
+) -> collections.Counter:
+    """Counts after normalizing and splitting; both look at no more than a space-separated string."""
+    normalize, split = normalizer.normalize_str, pre_tokenizer.pre_tokenize_str
     words: collections.Counter = collections.Counter()
     chunks: collections.Counter = collections.Counter()
 
@@ -250,6 +276,12 @@ def _wordpiece(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Tokeni
     tokenizer.normalizer = _normalizer(lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix='##')
+    return _with_specials(tokenizer)
+
+
+def _with_specials(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """The same one, which knows the special tokens of its vocabulary."""
+    vocabulary = tokenizer.get_vocab()
     tokenizer.add_special_tokens([special for special in SPECIALS if special in vocabulary])
     if '[CLS]' in vocabulary and '[SEP]' in vocabulary:  # for others who read the file; `encode` adds nothing
         tokenizer.post_processor = processors.BertProcessing(

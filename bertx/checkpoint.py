@@ -1,21 +1,62 @@
-"""Checkpoints: the only module that imports orbax (its v0 API). Written atomically, in the background."""
+"""Checkpoints: the only module that imports orbax (its v0 API). Written atomically, in the background.
 
+Each carries a digest of its arrays: of the bytes on disk orbax checks only those that tell where the others are.
+"""
+
+import logging
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
+
+log = logging.getLogger(__name__)
+
+
+class Damaged(Exception):
+    """What was read is not what was saved."""
+
+
+@jax.jit
+def _sums(tree: Any) -> list[Any]:
+    """A sum of each array's bits, weighted by their places: whole numbers, so no matter on how many devices."""
+
+    def one(x):
+        bits = jax.lax.bitcast_convert_type(x, jnp.uint32) if x.dtype.itemsize == 4 else x.astype(jnp.uint32)
+        bits = bits.reshape(-1)
+        # Odd weights, so that no flipped bit is lost; scattered ones, so that exchanged places are seen.
+        weight = (jax.lax.iota(jnp.uint32, bits.size) * jnp.uint32(2654435761)) | jnp.uint32(1)
+        return (bits * weight).sum(dtype=jnp.uint32)
+
+    return [one(x) for x in jax.tree.leaves(tree)]
+
+
+def digest(tree: Any) -> dict[str, int]:
+    """Path -> sum of the array there."""
+    paths = [
+        jax.tree_util.keystr(path, simple=True, separator='/') for path, _ in jax.tree_util.tree_leaves_with_path(tree)
+    ]
+    return {path: int(x) for path, x in zip(paths, jax.device_get(_sums(tree)), strict=True)}
+
+
+def check(tree: Any, about: dict[str, Any]) -> None:
+    """Raises Damaged where an array differs from what `about` says of it; the tree may be a part of what was saved."""
+    for path, found in digest(tree).items():
+        if about.get('digest', {}).get(path, found) != found:
+            raise Damaged(f'{path} is not what was saved')
 
 
 class Checkpoints:
     """The checkpoints of one run in a folder, which may be on gs://. Keeps the latest `keep`."""
 
-    def __init__(self, folder, keep: int = 1):
+    def __init__(self, folder, keep: int = 2):
         options = ocp.CheckpointManagerOptions(
             preservation_policy=ocp.checkpoint_managers.LatestN(keep), enable_async_checkpointing=True
         )
-        self.manager = ocp.CheckpointManager(epath.Path(folder).resolve(), options=options)  # refuses relative paths
+        self.folder = epath.Path(folder).resolve()  # orbax refuses relative paths
+        self.manager = ocp.CheckpointManager(self.folder, options=options)
 
     @property
     def latest(self) -> int | None:
@@ -24,26 +65,44 @@ class Checkpoints:
 
     def save(self, step: int, state: Any, about: dict[str, Any]) -> None:
         """Copies the state and returns; it is written meanwhile. about: JSON that says what the state belongs to."""
+        about = about | {'digest': digest(state)}
         self.manager.save(
             step, args=ocp.args.Composite(state=ocp.args.PyTreeSave(state), about=ocp.args.JsonSave(about))
         )
 
-    def restore(self, like: Any, step: int | None = None) -> Any:
-        """The state of a step (the latest one), with the structure, types and shardings of `like`."""
+    def restore(self, like: Any) -> tuple[int, Any] | None:
+        """Step and state of the newest checkpoint that is whole, with the structure, types and shardings of `like`.
+
+        Damaged newer ones are reported and deleted. None where there are none; an error where none is whole.
+        """
+        steps, damaged = sorted(self.manager.all_steps(), reverse=True), []
+        for step in steps:
+            try:
+                state = self._restore(like, step)
+            except Exception as error:  # noqa: BLE001 - whatever the storage raises
+                damaged.append(step)
+                log.warning('checkpoint %d of %s is damaged: %s', step, self.folder, str(error).split('\n')[0][:200])
+                continue
+            for newer in damaged:
+                self.manager.delete(newer)
+            return step, state
+        if steps:
+            raise RuntimeError(
+                f'{self.folder} holds no checkpoint that can be read; delete it, and the run starts over'
+            )
+        return None
+
+    def _restore(self, like: Any, step: int) -> Any:
         arguments = ocp.checkpoint_utils.construct_restore_args(like)
         shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
-        args = ocp.args.Composite(state=ocp.args.PyTreeRestore(shapes, restore_args=arguments))
-        return self.manager.restore(self.latest if step is None else step, args=args)['state']
-
-    def about(self, step: int | None = None) -> dict[str, Any]:
-        args = ocp.args.Composite(about=ocp.args.JsonRestore())
-        return self.manager.restore(self.latest if step is None else step, args=args)['about']
-
-    def wait(self) -> None:
-        """Until all that was saved is on disk."""
-        self.manager.wait_until_finished()
+        state = ocp.args.PyTreeRestore(shapes, restore_args=arguments)
+        found = self.manager.restore(step, args=ocp.args.Composite(state=state, about=ocp.args.JsonRestore()))
+        check(found['state'], found['about'])
+        return found['state']
 
     def close(self) -> None:
+        """Waits until all that was saved is on disk."""
+        self.manager.wait_until_finished()
         self.manager.close()
 
 
@@ -74,7 +133,9 @@ class Trained:
         arguments = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), like)
         restore = ocp.args.PyTreeRestore(like, restore_args=arguments, partial_restore=True)
         with self._manager() as manager:
-            return manager.restore(self.step, args=ocp.args.Composite(state=restore))['state']['params']
+            found = manager.restore(self.step, args=ocp.args.Composite(state=restore))['state']
+        check(found, self.about())
+        return found['params']
 
     def about(self) -> dict[str, Any]:
         """The JSON that was saved beside them."""

@@ -22,7 +22,7 @@ from bertx.text.prepare import PrepareOptions
 from bertx.text.rows import RowOptions, options_for
 
 # Keys that change how fast a run goes or how much it says, not the numbers it ends with: left out of its hash.
-EXECUTION = ('encoder.unroll', 'train.devices', 'train.log_every', 'train.checkpoint_every')
+EXECUTION = ('encoder.unroll', 'train.devices', 'train.log_every', 'train.checkpoint_every', 'train.keep_checkpoints')
 
 # Of the encoder, what a config with init_from leaves to the weights.
 SHAPES = ('layers', 'width', 'heads', 'mlp_width', 'embedding_width', 'groups', 'max_positions', 'mask_decoder')
@@ -143,7 +143,15 @@ def hyper_parameters(config) -> dict[str, np.float32]:
     for name in ('warmup', 'weight_decay', 'clip'):
         if o[name] < 0:
             raise BadInput(f'config.optimizer.{name} is {o[name]:g}; 0 or more would do')
-    for name in ('batch', 'steps', 'micro_batches', 'log_every', 'validate_every', 'checkpoint_every'):
+    for name in (
+        'batch',
+        'steps',
+        'micro_batches',
+        'log_every',
+        'validate_every',
+        'checkpoint_every',
+        'keep_checkpoints',
+    ):
         if t[name] < 1:
             raise BadInput(f'config.train.{name} is {t[name]}; 1 or more would do')
     numbers = {name: o[name] for name in ('learning_rate', 'b1', 'b2', 'eps', 'weight_decay')}

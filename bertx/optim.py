@@ -13,7 +13,7 @@ from bertx.types import Array
 Hyper = dict[str, Array]
 
 SCHEDULES = ('join', 'bert', 'electra')
-OPTIMIZERS = ('adamw', 'sgd')
+OPTIMIZERS = ('adamw', 'lamb', 'sgd')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +71,23 @@ def decayed(params) -> Any:
     return jax.tree_util.tree_map_with_path(named, params)
 
 
+def trusted(updates, params) -> Any:
+    """LAMB (You et al. 2020): each update as long as its parameter, layer by layer where layers are stacked.
+
+    Not those without decay, as in google-research/albert lamb_optimizer.py.
+    """
+
+    def one(path, update, param, is_decayed):
+        if not is_decayed:
+            return update
+        stacked = any(getattr(part, 'key', '') == 'layers' for part in path)
+        norm = lambda x: jnp.sqrt((x**2).sum(axis=tuple(range(int(stacked), x.ndim)), keepdims=True))
+        size, length = norm(param), norm(update)
+        return update * jnp.where((size > 0) & (length > 0), size / jnp.where(length > 0, length, 1.0), 1.0)
+
+    return jax.tree_util.tree_map_with_path(one, updates, params, decayed(params))
+
+
 def scale_by_uncorrected_adam(b1: Array, b2: Array, eps: Array) -> optax.GradientTransformation:
     """Adam without bias correction (google-research/bert optimization.py); optax only has the corrected one."""
 
@@ -118,5 +135,6 @@ def _one(options: OptimizerOptions, hyper: Hyper, factor: Array | float) -> opta
         optax.clip_by_global_norm(hyper['clip']),
         adam(hyper['b1'], hyper['b2'], hyper['eps']),
         optax.add_decayed_weights(hyper['weight_decay'], mask=decayed),
+        *([optax.stateless(trusted)] if options.name == 'lamb' else []),
         scale,
     )

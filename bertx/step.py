@@ -60,6 +60,7 @@ def step(
 ):
     """-> new State, and the window with this step in it: sums over the batch of each loss and metric.
 
+    A step whose loss or gradient is not finite changes nothing but the count of such steps.
     hyper: see `optim.learning_rate` and `optim.make`; `log_every` says after how many steps the window starts anew.
     """
     view, targets = model.corrupt(objectives, named(root, 'noise'), vocab, batch)
@@ -94,11 +95,15 @@ def step(
         shapes = jax.eval_shape(gradient, state.params, keys[0], *jax.tree.map(lambda x: x[0], parts))
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         (grads, terms), _ = jax.lax.scan(add, zeros, (keys, *parts))
-    terms |= {'optimizer/gradient_norm': Term(optax.global_norm(grads), jnp.float32(1.0))}
+    norm = optax.global_norm(grads)
+    terms |= {'optimizer/gradient_norm': Term(norm, jnp.float32(1.0))}
     updates, opt = optim.make(options, hyper, model.groups(objectives)).update(grads, state.opt, state.params)
-    window = terms
+    good = jnp.isfinite(terms['loss'].sum) & jnp.isfinite(norm)
+    keep = lambda new, old: jax.tree.map(lambda x, y: jnp.where(good, x, y), new, old)
+    window = jax.tree.map(lambda x: jnp.where(good, x, 0.0), terms)
+    window['optimizer/skipped'] = Term(1.0 - good, jnp.float32(1.0))
     if state.window:
         fresh = state.step % hyper['log_every'].astype(jnp.int32) == 0
-        window = jax.tree.map(lambda old, new: jnp.where(fresh, 0.0, old) + new, state.window, terms)
-    params = optax.apply_updates(state.params, updates)
+        window = jax.tree.map(lambda old, new: jnp.where(fresh, 0.0, old) + new, state.window, window)
+    params, opt = keep((optax.apply_updates(state.params, updates), opt), (state.params, state.opt))
     return State(state.step + 1, params, opt, window, state.frozen), window

@@ -23,6 +23,7 @@ from bertx.text.plan import RowOptions
 from bertx.text.prepare import prepare
 from bertx.text.store import TokenStore, check_tokenizer
 from bertx.text.tokenizer import Tokenizer
+from bertx.watch import NotFinite
 
 log = logging.getLogger(__name__)
 
@@ -223,7 +224,7 @@ def run_all(planned: list[Planned], progress: Callable[..., Any]) -> dict[str, s
                 run_one(p, advance)
         except Exception as error:  # noqa: BLE001 - whatever a run dies of, the others go on
             reason = f'{type(error).__name__}: {error}'
-            log.error('%s failed: %s', p.id, reason, exc_info=not isinstance(error, train.NotFinite))
+            log.error('%s failed: %s', p.id, reason, exc_info=not isinstance(error, NotFinite))
             failed[p.id] = reason
             try:
                 p.folder.fail(_about(p, max((line['step'] for line in p.folder.metrics()), default=0)), reason)

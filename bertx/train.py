@@ -1,9 +1,9 @@
 """One run: the loop around the step, its log lines, validation and checkpoints. It does not wait for what it began."""
 
+import contextlib
 import dataclasses
 import functools
 import logging
-import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,19 +17,17 @@ from bertx.config import Run
 from bertx.encoder import count
 from bertx.errors import BadInput
 from bertx.evaluate import Suite
+from bertx.preemption import Stopped, asked_to_stop
 from bertx.pretrained import start_from
 from bertx.results import RunFolder
 from bertx.step import State, init, step
 from bertx.text import tables
 from bertx.text.pipeline import BatchSource, batches
 from bertx.text.rows import Rows
-from bertx.types import Term, Vocabulary
+from bertx.types import Vocabulary
+from bertx.watch import Watch
 
 log = logging.getLogger(__name__)
-
-
-class NotFinite(Exception):
-    """A loss became inf or nan: the run has failed."""
 
 
 @functools.lru_cache
@@ -104,7 +102,7 @@ def fit(
     """Trains to the last step, from the newest checkpoint if there is one, and leaves a checkpoint at the end.
 
     advance(step, numbers): called at every step; the numbers are those of the last log line.
-    Raises NotFinite, after the line that shows it has been written.
+    Raises `watch.NotFinite`, and `preemption.Stopped` after a checkpoint at the step that was reached.
     """
     t = run.train
     parallel.check_divisible(mesh, t['batch'], t['micro_batches'])
@@ -114,13 +112,10 @@ def fit(
     hyper, objectives = parallel.replicate(mesh, (run.hyper, run.objectives))
     state = start(run, rows, vocab, mesh)
     _, train_step = functions(run)
-    checkpoints = Checkpoints(folder.checkpoints)
-    at = checkpoints.latest or 0
-    if at:
-        try:
-            state = checkpoints.restore(state)
-        except Exception as error:
-            raise RuntimeError(f'{folder.checkpoints} cannot be read; delete it, and the run starts over') from error
+    checkpoints = Checkpoints(folder.checkpoints, t['keep_checkpoints'])
+    at = 0
+    if found := checkpoints.restore(state):
+        at, state = found
         log.info('resumed at step %d', at)
     folder.rewind(at)
     tokens = t['batch'] * run.rows.length
@@ -132,31 +127,21 @@ def fit(
     about['tokenizer'] = store.tokenizer.fingerprint
     source = BatchSource(rows, t['batch'], t['steps'], jax.process_index(), jax.process_count())
     stream = batches(source, at)
-    clock, pending = Clock(at), None
-    shown: dict[str, float] = {}
-    warned: set[str] = set()
+    clock, pending, watch = Clock(at), None, Watch(run, folder)
 
     def flush() -> None:
         """Write the line of the last window; its values are there by now, or are waited for."""
-        nonlocal pending, shown
-        if pending is None:
-            return
-        (end, window), pending = pending, None
-        shown = means(jax.device_get(window))
-        folder.append('metrics.jsonl', {'step': end, 'split': 'train', 'tokens': end * tokens} | shown)
-        if not math.isfinite(shown['loss']):
-            raise NotFinite(f'the loss is {shown["loss"]} at step {end}; a lower config.optimizer.learning_rate may do')
-        if end > run.hyper['warmup']:
-            for text in warnings(run.objectives, shown):
-                if text not in warned:
-                    log.warning('step %d: %s', end, text)
-                warned.add(text)
+        nonlocal pending
+        if pending:
+            pending = watch.line(*pending)
 
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(checkpoints.close)
+        asked = stack.enter_context(asked_to_stop())
         for number in range(at, t['steps']):
-            before = time.perf_counter()
+            begun = time.perf_counter()
             batch = parallel.split_batch(mesh, next(stream))
-            clock.waited += time.perf_counter() - before
+            clock.waited += time.perf_counter() - begun
             state, window = train_step(state, objectives, hyper, root, vocab, batch)
             done = number + 1
             flush()  # of an earlier step, while this one runs
@@ -166,28 +151,14 @@ def fit(
                 folder.append('timing.jsonl', {'step': done} | clock.lap(done, tokens))
             if done % t['validate_every'] == 0 or last:
                 flush()
-                found = {f'{m.task}/{m.metric}': m.value for m in suite.validate(run, state)}
-                folder.append('metrics.jsonl', {'step': done, 'split': 'validation', 'tokens': done * tokens} | found)
+                values = {f'{m.task}/{m.metric}': m.value for m in suite.validate(run, state)}
+                folder.append('metrics.jsonl', {'step': done, 'split': 'validation', 'tokens': done * tokens} | values)
                 clock = Clock(done)
-            if done % t['checkpoint_every'] == 0 or last:
+            stop = asked(done)
+            if done % t['checkpoint_every'] == 0 or last or stop:
                 flush()
                 checkpoints.save(done, state, about)
-            advance(done, shown)
-    finally:
-        checkpoints.wait()
-        checkpoints.close()
+            advance(done, watch.shown)
+            if stop and not last:
+                raise Stopped
     return state
-
-
-def means(window: dict[str, Term]) -> dict[str, float]:
-    """Each term's sum over its weight."""
-    return {name: float(term.sum / np.maximum(term.weight, 1e-9)) for name, term in sorted(window.items())}
-
-
-def warnings(objectives: model.Objectives, shown: dict[str, float]) -> list[str]:
-    """What the objectives find wrong with the values of a log line."""
-    found = []
-    for name, objective in objectives.items():
-        own = {key.removeprefix(f'{name}/'): value for key, value in shown.items() if key.startswith(f'{name}/')}
-        found += [f'config.objectives.{name}: {text}' for text in objective.warnings(own)]
-    return found

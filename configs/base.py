@@ -54,7 +54,7 @@ def get_config(size: str = 'tiny') -> ConfigDict:
             },
             'objectives': {'mlm': {}},  # name -> arguments
             'optimizer': {
-                'name': 'adamw',
+                'name': 'adamw',  # or lamb, for large batches (You et al. 2020)
                 'schedule': 'join',  # or bert, electra: how warm-up and decay meet (bertx/optim.py)
                 'bias_correction': True,
                 'learning_rate': 1e-4,
@@ -76,6 +76,8 @@ def get_config(size: str = 'tiny') -> ConfigDict:
                 'log_every': 10,
                 'validate_every': 100,
                 'checkpoint_every': 500,
+                'keep_checkpoints': 2,  # the newest one may be damaged
+                'max_skipped': 10,  # steps whose loss or gradient is not finite, before the run fails
             },
             'evaluation': {
                 'tasks': ('mlm', 'nsp', 'sop'),  # measured for every arm alike

@@ -33,7 +33,6 @@ def write_run(folder, case, params, width: int = D):
     (folder / 'config.json').write_text(json.dumps(plain(config)))
     checkpoints = checkpoint.Checkpoints(folder / 'checkpoints')
     checkpoints.save(7, dataclasses.replace(case.state, params=params), {'fingerprint': 'store', 'tokenizer': 'pieces'})
-    checkpoints.wait()
     checkpoints.close()
     return folder
 

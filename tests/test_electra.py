@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from two_networks import CLS, FIRST, MASK, PAD, SEP, STD, WIDTH, B, L, Setup, V, mean, rows, setup
 
-from bertx import train
+from bertx import watch
 from bertx.encoder_config import REAL_STD, EncoderConfig
 from bertx.errors import BadInput
 from bertx.objectives import base, electra, generator
@@ -274,11 +274,11 @@ def test_auc_of_a_row_against_all_pairs():
 def test_warnings_name_the_objective_and_what_is_wrong():
     healthy = {'electra/fakes_of_real': 0.08, 'electra/called_fake': 0.07, 'loss': 1.0}
     objectives = setup().objectives
-    assert train.warnings(objectives, healthy) == []
-    (few,) = train.warnings(objectives, healthy | {'electra/fakes_of_real': 0.009})
+    assert watch.warnings(objectives, healthy) == []
+    (few,) = watch.warnings(objectives, healthy | {'electra/fakes_of_real': 0.009})
     assert few.startswith('config.objectives.electra: ') and '1 %' in few
     for share in (0.0, 1.0):
-        (same,) = train.warnings(objectives, healthy | {'electra/called_fake': share})
+        (same,) = watch.warnings(objectives, healthy | {'electra/called_fake': share})
         assert 'the same of all' in same
 
 

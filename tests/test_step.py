@@ -1,5 +1,6 @@
 """The training step: what it starts from, what it sums, and that devices and micro-batches do not matter."""
 
+import dataclasses
 import functools
 
 import jax
@@ -210,3 +211,39 @@ def test_adamw_against_a_plain_loop(bias_correction):
         new['x']['kernel'] = new['x']['kernel'] - rate * 0.1 * expected['x']['kernel']
         expected = new
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), params, expected)
+
+
+def test_a_step_that_is_not_finite_changes_nothing(store):
+    s = setup(store, options=ADAM)
+    state, batch = s.start(), s.rows.batch(np.arange(8))
+    after, window = s.step(log_every=4)(state, batch)
+    broken = dataclasses.replace(
+        after, params=after.params | {'heads_mlm': jax.tree.map(lambda x: x * np.nan, after.params['heads_mlm'])}
+    )
+    again, both = s.step(log_every=4)(broken, batch)
+    assert (float(window['optimizer/skipped'].sum), float(both['optimizer/skipped'].sum)) == (0.0, 1.0)
+    assert float(both['mlm/loss'].sum) == float(window['mlm/loss'].sum)  # the good step's alone
+    jax.tree.map(np.testing.assert_array_equal, again.params['encoder'], after.params['encoder'])
+    jax.tree.map(np.testing.assert_array_equal, again.opt, after.opt)
+    assert int(again.step) == 2
+
+
+def test_lamb_is_optax_s_on_each_layer():
+    rng = np.random.default_rng(0)
+    make = lambda *shape: rng.normal(0, 1, shape).astype(np.float32)
+    params = {'layers': {'kernel': make(3, 4, 5), 'bias': make(3, 5)}, 'top': {'kernel': make(5, 2)}}
+    grads = jax.tree.map(lambda x: make(*x.shape), params)
+    hyper = HYPER | {'eps': np.float32(1e-6)}
+    ours = optim.make(OptimizerOptions(name='lamb'), hyper)
+    decayed = lambda tree: {'kernel': True, 'bias': False} if 'bias' in tree else {'kernel': True}
+    trust = optax.masked(optax.scale_by_trust_ratio(), decayed)
+    peer = optax.chain(
+        optax.scale_by_adam(0.9, 0.98, 1e-6), optax.add_decayed_weights(0.01, decayed), trust, optax.scale(-0.1)
+    )  # fmt: skip
+    found, _ = ours.update(grads, ours.init(params), params)
+    for i in range(3):
+        p, g = (jax.tree.map(lambda x: x[i], tree['layers']) for tree in (params, grads))  # noqa: B023
+        expected, _ = peer.update(g, peer.init(p), p)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a[i], b, rtol=1e-5), found['layers'], expected)  # noqa: B023
+    expected, _ = peer.update(grads['top'], peer.init(params['top']), params['top'])
+    np.testing.assert_allclose(found['top']['kernel'], expected['kernel'], rtol=1e-5)

@@ -26,7 +26,7 @@ def small(store):
     config.data.store = str(store.path)
     config.rows.length = 32
     config.encoder.update(layers=1, width=16, heads=2, max_positions=32)
-    config.train.update(batch=8, steps=12, log_every=3, validate_every=6, checkpoint_every=4, devices=1)
+    config.train.update(batch=8, steps=12, log_every=3, validate_every=6, checkpoint_every=4, max_skipped=2, devices=1)
     config.evaluation.update(batch=16, validation_rows=16, test_rows=24)
     config.evaluation.refit.update(rows=32, steps=5, batch=8)
     return config
@@ -78,7 +78,9 @@ def test_a_killed_run_goes_on_bit_for_bit(store, tmp_path, dropout):
     for p in (whole, killed):
         rows = train.Rows(p.store, 'train', p.run.rows, p.run.seed)
         like = train.start(p.run, rows, train.vocabulary(p.store), mesh)
-        states.append(checkpoint.Checkpoints(p.folder.checkpoints).restore(like))
+        step, state = checkpoint.Checkpoints(p.folder.checkpoints).restore(like)
+        assert step == 12
+        states.append(state)
     jax.tree.map(np.testing.assert_array_equal, *states)
     assert int(states[0].step) == 12
 

@@ -1,0 +1,108 @@
+"""Losing the machine, or a part of what it has written, costs no number."""
+
+import contextlib
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from bertx.checkpoint import Checkpoints, Damaged, Trained
+from bertx.preemption import Stopped
+from bertx.sweep import arm
+from bertx.watch import Spikes
+from tests.test_sweep import Killed, killer, run, small
+
+MLM = arm('mlm', objectives={'mlm': {}})
+
+
+@pytest.fixture(scope='module')
+def undisturbed(store, tmp_path_factory):
+    ([planned], _) = run(small(store), MLM, tmp_path_factory.mktemp('undisturbed'))
+    return (planned.folder.path / 'metrics.jsonl').read_text()
+
+
+@contextlib.contextmanager
+def terminated(*_):
+    """The machine's notice comes while step 7 runs."""
+
+    def advance(step, _):
+        if step == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    yield advance
+
+
+def test_sigterm_leaves_a_checkpoint_at_the_next_step(store, undisturbed, tmp_path):
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Stopped):
+        run(small(store), MLM, tmp_path, terminated)
+    assert signal.getsignal(signal.SIGTERM) is handler
+    (folder,) = (tmp_path / 'runs').iterdir()
+    assert Trained(folder / 'checkpoints').step == 8
+    assert not (folder / 'result.json').exists()
+    ([planned], failed) = run(small(store), MLM, tmp_path)
+    assert not failed
+    assert (planned.folder.path / 'metrics.jsonl').read_text() == undisturbed
+
+
+def largest(folder):
+    return max((path for path in folder.rglob('*') if path.is_file()), key=lambda path: path.stat().st_size)
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize('damage', [flip, cut, os.remove])
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_used(store, undisturbed, tmp_path, caplog, damage):
+    with pytest.raises(Killed):
+        run(small(store), MLM, tmp_path, killer(10))
+    (folder,) = (tmp_path / 'runs').iterdir()
+    assert sorted(path.name for path in (folder / 'checkpoints').iterdir() if path.is_dir()) == ['4', '8']
+    damage(largest(folder / 'checkpoints' / '8' / 'state'))
+    with caplog.at_level('INFO', 'bertx'):
+        ([planned], failed) = run(small(store), MLM, tmp_path)
+    assert not failed
+    assert 'checkpoint 8 of' in caplog.text
+    assert 'resumed at step 4' in caplog.text
+    assert (planned.folder.path / 'metrics.jsonl').read_text() == undisturbed
+
+
+def test_with_no_whole_checkpoint_left_nothing_is_deleted(tmp_path):
+    state = {'params': np.arange(1000, dtype=np.float32)}
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, state, {})
+    checkpoints.close()
+    flip(largest(tmp_path / '1' / 'state'))
+    with pytest.raises(RuntimeError, match='delete it, and the run starts over'):
+        Checkpoints(tmp_path).restore(state)
+    assert (tmp_path / '1').exists()
+    with pytest.raises((Damaged, ValueError)):  # what orbax itself sees is a ValueError
+        Trained(tmp_path).params()
+
+
+def test_too_many_bad_steps_end_the_run_with_advice(store, tmp_path, caplog):
+    config = small(store)
+    config.optimizer.learning_rate = 1e30
+    with caplog.at_level('WARNING', 'bertx'):
+        ([planned], failed) = run(config, MLM, tmp_path)
+    assert 'config.train.max_skipped' in failed[planned.id]
+    assert 'skipped' in caplog.text
+    lines = [json.loads(line) for line in (planned.folder.path / 'metrics.jsonl').read_text().splitlines()]
+    assert lines[-1]['optimizer/skipped'] > 0
+
+
+def test_spikes_are_told_from_noise():
+    rng = np.random.default_rng(0)
+    calm = list(3.0 + 0.02 * rng.normal(size=20))
+    assert not any(Spikes(calm[:n])(9.0) for n in range(19))  # too few to know
+    assert not Spikes(calm)(3.1)
+    assert Spikes(calm)(3.5)

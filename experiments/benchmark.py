@@ -1,103 +1,108 @@
-"""The training step beside a peer's, the host pipeline alone, and the step with data against a fixed batch; one run.
+"""Speed and memory on whatever device there is: the training step, or with --inference the encoders of the families.
 
-    python -m experiments.benchmark --config=configs/benchmark.py --workdir=runs/benchmark
+    python -m experiments.benchmark --config=configs/benchmark.py --workdir=runs/benchmark --sizes=mini,small
+    python -m experiments.benchmark --config=configs/benchmark.py --workdir=runs/benchmark --inference --sizes=base
 
-The peer is transformers' BertForMaskedLM under torch (requirements-dev.txt), same size, batch and optimizer; its head
-predicts at every position. The parts take turns, since a shared machine's speed drifts; medians are printed.
+Training is measured beside transformers' BertForMaskedLM under torch where requirements-dev.txt is installed, with its
+head on all positions and on the predicted ones. The table goes to the terminal, its numbers to benchmark.json.
 """
 
+import importlib.util
+import json
 import statistics
-import time
-from collections.abc import Callable
+from typing import Any
 
 import jax
-import numpy as np
+from absl import flags
 from etils import epath
+from rich.table import Table
 
-from bertx import parallel, sweep, train
+from bertx import benchmark, parallel, sweep
 from bertx.encoder import count
-from bertx.text.pipeline import BatchSource, batches
-from bertx.text.rows import Rows
+from bertx.families import FAMILIES, encoder_of
+from bertx.results import write_atomically
 from experiments import cli
 
-ROUNDS, STEPS = 5, 3
+SIZES = flags.DEFINE_list('sizes', ['mini'], 'Sizes of the encoder.')
+FAMILY = flags.DEFINE_list('families', list(FAMILIES), 'With --inference: which to compare; the first is the measure.')
+INFERENCE = flags.DEFINE_bool('inference', False, 'The forward pass of encoders with random weights.')
+PROFILE = flags.DEFINE_string('profile', '', 'A folder for a trace of three steps.')
+Line = dict[str, Any]
 
 
-def ours(p: sweep.Planned, rows: Rows, fixed: bool) -> Callable[[], None]:
-    """One call is STEPS training steps, on one batch or on the pipeline's."""
-    mesh, run = parallel.data_mesh(1), p.run
-    vocab, root = train.vocabulary(p.store), jax.random.key(0)
-    state = train.start(run, rows, vocab, mesh)
-    cli.console.print(f'bertx: {count(state.params):,} parameters', highlight=False)
-    _, step = train.functions(run)
-    stream = batches(BatchSource(rows, run.train['batch'], 10**6))
-    same = parallel.split_batch(mesh, next(stream))
-    hold = [state]
+def training(config, size: str, workdir: epath.Path) -> Line:
+    point = {'arm': size, 'encoder.size': size}
+    [p] = sweep.plan(config, [point], workdir)
+    mesh = parallel.data_mesh(config.train.devices)
+    step = benchmark.Training(p.run, p.store, mesh)
+    tokens = p.run.train['batch'] * p.run.rows.length
+    predicted = p.run.train['batch'] * getattr(p.run.objectives.get('mlm'), 'k', 0)
+    matrices, flops = benchmark.products(p.run.encoder, tokens, predicted)
+    host = lambda: [next(step.stream) for _ in range(10)] and None
+    parts: dict[str, benchmark.Part] = {
+        'step': step, 'with data': step.with_data, 'products': matrices, 'host': host,
+    }  # fmt: skip
+    if importlib.util.find_spec('torch') and jax.default_backend() == 'cpu':
+        parts['torch'] = benchmark.torch_training(p.run.encoder, step.batch, gathered=False)
+        parts['torch gathered'] = benchmark.torch_training(p.run.encoder, step.batch, gathered=True)
+    if PROFILE.value:
+        step()
+        with jax.profiler.trace(PROFILE.value):
+            for _ in range(3):
+                step()
+    rates = benchmark.turns(parts)
+    middle = {name: statistics.median(rate) for name, rate in rates.items()}
+    peak, done = middle['products'] * flops, middle['step'] * p.run.flops_per_step
+    line = {
+        'size': size,
+        'parameters': count(step.state.params),
+        'tokens/s': middle['step'] * tokens,
+        'GFLOP/s': done / 1e9,
+        'of products': benchmark.ratio(rates, 'step', 'products') * p.run.flops_per_step / flops,
+        'products GFLOP/s': peak / 1e9,
+        'memory MB': step.memory / 1e6,
+        'compile s': step.compile_s,
+        'data / fixed': benchmark.ratio(rates, 'with data', 'step'),
+        'host tokens/s': middle['host'] * 10 * tokens,
+    }
+    peers = [name for name in parts if name.startswith('torch')]
+    return line | {f'x {name}': benchmark.ratio(rates, 'step', name) for name in peers}
 
-    def go() -> None:
-        for _ in range(STEPS):
-            batch = same if fixed else parallel.split_batch(mesh, next(stream))
-            hold[0], _ = step(hold[0], run.objectives, run.hyper, root, vocab, batch)
-        jax.block_until_ready(hold[0])
 
-    return go
-
-
-def peer(p: sweep.Planned, rows: Rows) -> Callable[[], None]:
-    """STEPS steps of the same size in torch: 15 % of the positions have a label, all go through the output layer."""
-    import torch
-    from transformers import BertConfig, BertForMaskedLM
-
-    e = p.run.encoder
-    model = BertForMaskedLM(
-        BertConfig(
-            vocab_size=e.vocab_size, hidden_size=e.width, num_hidden_layers=e.layers, num_attention_heads=e.heads,
-            intermediate_size=e.mlp_width, max_position_embeddings=e.max_positions, hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-        )
-    ).train()  # fmt: skip
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    batch = rows.batch(np.arange(p.run.train['batch']))
-    tokens, mask, types = (
-        torch.tensor(np.asarray(x)).long() for x in (batch.tokens, batch.segment_ids, batch.type_ids)
-    )
-    labels = torch.where(torch.rand(tokens.shape) < 0.15, tokens, -100)
-
-    def go() -> None:
-        for _ in range(STEPS):
-            optimizer.zero_grad()
-            model(tokens, attention_mask=mask, token_type_ids=types, labels=labels).loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-
-    return go
+def inference(config, size: str) -> list[Line]:
+    batch, length = config.train.batch, config.rows.length
+    settings = {'precision': config.encoder.precision, 'max_positions': 512}
+    encoders = {f: encoder_of(f, size, config.data.vocab_size, **settings) for f in FAMILY.value}
+    parts = {f: benchmark.Inference(c, batch, length) for f, c in encoders.items()}
+    rates = benchmark.turns(dict(parts))
+    return [
+        {
+            'family': f,
+            'size': size,
+            'parameters': count(part.params),
+            'tokens/s': statistics.median(rates[f]) * batch * length,
+            f'x {FAMILY.value[0]}': benchmark.ratio(rates, f, FAMILY.value[0]),
+            'memory MB': part.memory / 1e6,
+            'compile s': part.compile_s,
+        }
+        for f, part in parts.items()
+    ]
 
 
 def main() -> int:
-    [p] = sweep.plan(cli.CONFIG.value, [{'arm': 'benchmark'}], epath.Path(cli.workdir()))
-    rows = Rows(p.store, 'train', p.run.rows, 0)
-    tokens = p.run.train['batch'] * p.run.rows.length
-    host = batches(BatchSource(rows, p.run.train['batch'], 10**6))
-
-    def pipeline() -> None:
-        for _ in range(20 * STEPS):
-            next(host)
-
-    parts = {'bertx': ours(p, rows, True), 'bertx with data': ours(p, rows, False), 'pipeline': pipeline}
-    parts['torch'] = peer(p, rows)
-    speeds: dict[str, list[float]] = {name: [] for name in parts}
-    for round_ in range(ROUNDS + 1):
-        for name, go in parts.items():
-            begun = time.perf_counter()
-            go()
-            done = tokens * STEPS * (20 if name == 'pipeline' else 1)
-            if round_:  # the first round compiles
-                speeds[name].append(done / (time.perf_counter() - begun))
-    for name, found in speeds.items():
-        cli.console.print(f'{name}: {statistics.median(found):,.0f} tokens/s', highlight=False)
-    ratio = lambda a, b: statistics.median(x / y for x, y in zip(speeds[a], speeds[b], strict=True))
-    cli.console.print(f'bertx / torch: {ratio("bertx", "torch"):.2f}; with data / fixed: ', end='', highlight=False)
-    cli.console.print(f'{ratio("bertx with data", "bertx"):.3f}', highlight=False)
+    config, workdir = cli.CONFIG.value, epath.Path(cli.workdir())
+    if INFERENCE.value:
+        lines = [line for size in SIZES.value for line in inference(config, size)]
+    else:
+        lines = [training(config, size, workdir) for size in SIZES.value]
+    table = Table(title=f'{config.train.batch} x {config.rows.length} on {jax.devices()[0].device_kind}')
+    show = lambda x: x if isinstance(x, str) else f'{x:,.0f}' if x >= 100 else f'{x:.2f}'
+    for name in lines[0]:  # a figure a row, so that any number of sizes can be read
+        table.add_row(name, *(show(line[name]) for line in lines))
+    table.show_header = False
+    cli.console.print(table)
+    workdir.mkdir(parents=True, exist_ok=True)
+    write_atomically(workdir / 'benchmark.json', json.dumps(lines, indent=1))
     return cli.DONE
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import logging
 import math
 from typing import Any
 
@@ -20,6 +21,8 @@ from bertx.step import State
 from bertx.text.pairs import kinds_for
 from bertx.text.rows import Rows, options_for, padded
 from bertx.types import Example, Term, Vocabulary
+
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,10 +180,15 @@ class Suite:
                 raise BadInput(f'config.evaluation.refit.{key} is {getattr(self.options, key)}; 2 or more would do')
         if not self.options.learning_rate > 0 or not self.options.weight_decay >= 0:
             raise BadInput('config.evaluation.refit wants a learning_rate above 0 and a weight_decay of 0 or more')
+        splits = ('validation', 'test')
+        self.splits = [split for split in splits if split in store.meta['splits']]
+        for split in splits:
+            if split not in self.splits:
+                log.warning('%s has no %s split: nothing is measured on it', store.path, split)
         # Built now, so that a split that cannot be evaluated stops the sweep before it trains.
-        for task in self.tasks.values():
-            task.batches('validation', self.evaluation['validation_rows'])
-            task.batches('test', self.evaluation['test_rows'])
+        for split in self.splits:
+            for task in self.tasks.values():
+                task.batches(split, self.evaluation[f'{split}_rows'])
 
     def _task(self, name: str, length: int) -> Task:
         try:
@@ -193,12 +201,17 @@ class Suite:
         return [self.tasks.get(name) or self.make(name, objective) for name, objective in run.objectives.items()]
 
     def validate(self, run: Run, state: State) -> list[Measurement]:
-        """During training: with the run's own heads."""
+        """During training: with the run's own heads. Empty if there is no such split."""
+        if 'validation' not in self.splits:
+            return []
         rows = self.evaluation['validation_rows']
         return [m for task in self.own_tasks(run) for m in task.own(run, state, 'validation', rows)]
 
     def final(self, run: Run, state: State, split: str = 'test') -> list[Measurement]:
-        """At the end: own heads, heads refitted whatever the run was trained on, and the unigram baseline."""
+        """At the end: own heads, heads refitted whatever the run was trained on, and the unigram baseline. Empty if
+        there is no such split."""
+        if split not in self.splits:
+            return []
         rows = self.evaluation['test_rows']
         found = [m for task in self.own_tasks(run) for m in task.own(run, state, split, rows)]
         params = model.encoder_params(run.encoder, run.objectives, state.params)

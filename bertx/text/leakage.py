@@ -113,4 +113,6 @@ def describe(store, options: RowOptions, batches: Iterable[int] = (), seed: int 
         f'{(len(plan.input_starts) - 1) / len(plan):.2f} inputs a row, {tokens:,} tokens of text; '
         f'{a_row / options.length:.1%} of the slots are no padding{held}; tokens dropped by {dropped}'
     )
+    if options.labels and 'validation' not in store.meta['splits']:
+        return [line, 'what gives the labels away is not measured: there are no validation documents']
     return [line] + [str(report(store, options, label, seed)) for label in options.labels]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
-from transformers import BertTokenizer
+from transformers import BertTokenizer, PreTrainedTokenizerFast
 
 from bertx.errors import BadInput
 from bertx.text.tokenizer import SPECIALS, Tokenizer
@@ -220,3 +220,28 @@ def assert_same(a, b):
     assert len(a) == len(b)
     for x, y in zip(a, b, strict=True):
         np.testing.assert_array_equal(x, y)
+
+
+def test_a_vocabulary_of_words(tmp_path):
+    sentences = ['我 喜欢 机器 学习', '深度 学习 和 机器 学习', 'Ça va [MASK] 学习']
+    tokenizer = Tokenizer.train_words(sentences, 4096)
+    by_id = sorted(tokenizer.vocabulary, key=tokenizer.vocabulary.get)
+    assert by_id[:7] == [*SPECIALS, '学习', '机器']
+    assert set(by_id[7:]) == {'[mask]', 'ca', 'va', '和', '喜欢', '我', '深度'}
+    ((ids, starts),) = tokenizer.encode(['深度学习 学习,\t机器'])
+    assert ids.tolist() == [1, 1, 6] and starts.tolist() == [1, 1, 1]
+    assert tokenizer.marks_words and tokenizer.decode([5, 6]) == '学习 机器'
+    assert Tokenizer.train_words(sentences[::-1], 4096).fingerprint == tokenizer.fingerprint
+    assert Tokenizer.train_words(sentences, 10).vocab_size == 10
+
+    cased = Tokenizer.train_words(['a [MASK] b[SEP]', '[PAD]'], 4096, lowercase=False)
+    assert set(cased.vocabulary) == {*SPECIALS, 'a', 'b', '[', 'MASK]', 'SEP]', 'PAD]'}
+    for text in ('a[MASK]', 'a [MASK]'):
+        ((read, _), (special, _)) = cased.encode([text]) + cased.encode([text], allow_special=True)
+        assert cased.mask_id not in read and special.tolist() == [cased.vocabulary['a'], cased.mask_id]
+
+    tokenizer.save(tmp_path)
+    theirs = PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / 'tokenizer.json'))
+    assert theirs('我 喜欢 [MASK] 鱼')['input_ids'] == [2, *tokenizer.encode(['我 喜欢'])[0][0], 4, 1, 3]
+    with pytest.raises(BadInput, match='no words'):
+        Tokenizer.train_words(['', ' '], 20)

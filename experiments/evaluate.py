@@ -5,7 +5,8 @@
 
 FOLDER is a run, or a Hugging Face folder. The text is cut and split by config.data and config.rows, with the folder's
 own tokenizer; config.evaluation names the tasks. Rows and masks are the same for every checkpoint. Heads are refitted
-on the training documents, and all figures are those of the test documents.
+on the training documents, and all figures are those of the test documents; with --whole, own heads are measured on all
+documents.
 """
 
 import dataclasses
@@ -27,10 +28,15 @@ from bertx.step import State
 from experiments import cli
 
 FROM = flags.DEFINE_string('from', None, 'A run, or a Hugging Face folder.')
+WHOLE = flags.DEFINE_bool('whole', False, 'All documents, with own heads alone.')
 
 
-def measure(config, workdir: epath.Path) -> list[Measurement]:
+def measure(config, workdir: epath.Path, whole: bool = False) -> list[Measurement]:
     source = Pretrained.load(config.init_from)
+    if whole:
+        config.data.validation = config.data.test = 0.0
+        config.evaluation.refit.tasks = ()
+        config.evaluation.tasks = tuple(name for name in config.evaluation.tasks if name in source.heads)
     store = sweep.Stores(workdir)(config)
     tasks = [name for name in config.evaluation.tasks if name in source.heads]
     config.objectives = {name: {} for name in tasks or ['mlm']}
@@ -40,7 +46,7 @@ def measure(config, workdir: epath.Path) -> list[Measurement]:
     mesh = parallel.data_mesh(config.train.devices)
     suite = Suite(run.config, store, train.vocabulary(store), mesh)
     params = parallel.replicate(mesh, source.params)
-    return suite.final(run, State(jax.numpy.int32(0), params, None, {}))
+    return suite.final(run, State(jax.numpy.int32(0), params, None, {}), 'train' if whole else 'test')
 
 
 def main() -> int:
@@ -48,11 +54,13 @@ def main() -> int:
     config.init_from = FROM.value
     workdir.mkdir(parents=True, exist_ok=True)
     with locks.alone_in(workdir):
-        found = measure(config, workdir)
+        found = measure(config, workdir, WHOLE.value)
     if not found:
         raise BadInput('config.evaluation.tasks names nothing that this checkpoint can be asked')
     lines = [dataclasses.asdict(m) for m in found]
-    table = Table('task', 'head', 'metric', 'value', 'rows', title=f'{FROM.value} on {config.data.store or config.data.source}')
+    table = Table(
+        'task', 'head', 'metric', 'value', 'rows', title=f'{FROM.value} on {config.data.store or config.data.source}'
+    )
     for m, line in zip(found, lines, strict=True):
         line['n_examples'], line['value'] = len(line.pop('sum_N')), m.value
         line.pop('weight_N')

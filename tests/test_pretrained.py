@@ -101,6 +101,15 @@ def test_evaluate_gives_what_the_run_measured(store, teacher, tmp_path):
     assert ('nsp', 'refit', 'accuracy') in found
 
 
+def test_a_single_document_is_measured_as_a_whole(store, teacher, tmp_path):
+    (tmp_path / 'one.txt').write_text('The w3 of w4 is w5. The w4 of w3 is w9. ' * 20)
+    config = quick(store)
+    config.init_from, config.data.store, config.data.source = teacher, '', f'text:{tmp_path / "one.txt"}'
+    found = {(m.task, m.head, m.metric): m for m in evaluate.measure(config, epath.Path(tmp_path / 'work'), whole=True)}
+    assert found.keys() == {('mlm', 'own', 'loss'), ('mlm', 'own', 'accuracy'), ('mlm', 'unigram', 'accuracy')}
+    assert found['mlm', 'own', 'loss'].weight_N.sum() > 10
+
+
 def test_what_cannot_start_is_refused(store, teacher, corpus, tmp_path):
     def refused(message, **settings):
         config = quick(store)

@@ -106,6 +106,13 @@ class Checkpoints:
         self.manager.close()
 
 
+def write_parameters(folder, params: Any, about: dict[str, Any]) -> None:
+    """A checkpoint of parameters alone, as of step 0, for `Trained`."""
+    checkpoints = Checkpoints(folder)
+    checkpoints.save(0, {'params': params}, about)
+    checkpoints.close()
+
+
 class Trained:
     """The parameters in a run's folder of checkpoints, read without the rest of the state or knowledge of the run."""
 

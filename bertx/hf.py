@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,11 @@ def read(folder: str | os.PathLike) -> tuple[EncoderConfig, dict[str, Any]]:
             continue
         if name == 'classify':
             settings.must('classifier_pooling', 'cls')
+        if name in form.always_gelu and config.activation != 'gelu':
+            raise BadInput(
+                f'{path}: its encoder has {config.activation} and its masked language model gelu; bertx has one '
+                'activation for both'
+            )
         classes = 2 if name == 'qa' or 'classifier' not in rules else source.rows(rules['classifier'], 2)
         flat |= source.read(slots(rules, _root(name), _head_shapes(name, rules, config, classes), config.heads))
     source.check_all_read(kind)
@@ -108,15 +113,25 @@ def _read_generator(path: Path, params: dict[str, Any]) -> dict[str, Any]:
     return {'encoder': own['encoder'], 'token': own['heads_mlm']}
 
 
-def read_tokenizer(folder: str | os.PathLike) -> Tokenizer:
-    """Raises BadInput where there is neither a tokenizer.json nor a vocab.txt."""
+def read_tokenizer(folder: str | os.PathLike, config: EncoderConfig) -> Tokenizer:
+    """Raises BadInput where there is neither a tokenizer.json nor a vocab.txt, or pieces without a row in the table."""
     path = Path(folder).expanduser()
     if not any((path / name).is_file() for name in ('tokenizer.json', 'vocab.txt')):
         raise BadInput(
             f"{path} has neither tokenizer.json nor vocab.txt; transformers' AutoTokenizer, saved, writes the former"
         )
     file = path / 'tokenizer_config.json'
-    return Tokenizer.load(path, not file.exists() or bool(hf_config.Settings.load(file).get('do_lower_case', True)))
+    lowercase = not file.exists() or bool(hf_config.Settings.load(file).get('do_lower_case', True))
+    return _checked(Tokenizer.load(path, lowercase), config)
+
+
+def _checked(tokenizer: Tokenizer, config: EncoderConfig) -> Tokenizer:
+    if tokenizer.vocab_size > config.vocab_size:
+        raise BadInput(
+            f'the tokenizer has {tokenizer.vocab_size} pieces, the encoder has rows for {config.vocab_size}; the '
+            'tokenizer that it was trained with would do'
+        )
+    return tokenizer
 
 
 def write(
@@ -124,16 +139,14 @@ def write(
     config: EncoderConfig,
     params: dict[str, Any],
     tokenizer: Tokenizer,
-    wanted: Sequence[str] | None = None,
 ) -> tuple[str, list[str]]:
     """A folder for `from_pretrained`, whole or not at all; params as `read` gives them.
 
-    wanted: the heads to write ('mlm', 'sop', ...) of those in params; else all that a class of transformers holds
-    together. Returns that class, and a line for each thing left out or changed. Raises BadInput for an encoder that
-    transformers has not.
+    Returns the class of transformers that holds the most of the heads together, and a line for each thing that is left
+    out or changed. Raises BadInput for an encoder that transformers has not.
     """
     with whole_folder(folder) as partial:
-        return _write(partial, config, params, tokenizer, wanted)
+        return _write(partial, config, params, tokenizer)
 
 
 @contextlib.contextmanager
@@ -160,11 +173,10 @@ def _umask() -> int:
     return now
 
 
-def _write(folder: Path, c: EncoderConfig, params: Any, tokenizer: Tokenizer, wanted: Sequence[str] | None = None):
+def _write(folder: Path, c: EncoderConfig, params: Any, tokenizer: Tokenizer) -> tuple[str, list[str]]:
     flat: Tensors = {path: np.asarray(x, np.float32) for path, x in flatten_dict(params, sep='/').items()}
-    if tokenizer.vocab_size > c.vocab_size:
-        raise BadInput(f'the tokenizer has {tokenizer.vocab_size} pieces, the encoder rows for {c.vocab_size}')
-    kind, model, chosen, notes = _choose(c, flat, wanted)
+    _checked(tokenizer, c)
+    kind, model, chosen, notes = _choose(c, flat)
     form = FORMATS[kind]
     if kind == 'roberta' and c.position_offset != tokenizer.pad_id + 1:
         c = _shift_positions(c, flat, tokenizer.pad_id + 1)
@@ -198,24 +210,20 @@ def _write(folder: Path, c: EncoderConfig, params: Any, tokenizer: Tokenizer, wa
         settings['legacy'] = False
     (folder / 'config.json').write_text(json.dumps(settings, indent=2) + '\n')
     _write_tokenizer(folder, c, tokenizer)
-    if 'electra' in (wanted or ['electra']):
-        notes += _write_generator(folder / 'generator', c, params, tokenizer)
-    return model, notes
+    return model, notes + _write_generator(folder / 'generator', c, params, tokenizer)
 
 
-def _choose(c: EncoderConfig, flat: Tensors, wanted: Sequence[str] | None) -> tuple[str, str, list[str], list[str]]:
+def _choose(c: EncoderConfig, flat: Tensors) -> tuple[str, str, list[str], list[str]]:
     """The model type, the class of transformers that holds the most of the heads, these, and what is to be said."""
     given = {path.partition('/')[0].removeprefix('heads_') for path in flat} - {'encoder'}
-    for name in wanted or ():
-        if name not in given:
-            raise unknown('head', name, given)
-    given = set(given if wanted is None else wanted)
     if c.family not in hf_config.MODEL_TYPES:
         raise unknown('family', c.family, hf_config.MODEL_TYPES)
     kind = hf_config.MODEL_TYPES[c.family]
     if kind == 'bert' and 'electra' in given:
         kind = 'electra'  # the same encoder
-    form, fits, notes = FORMATS[kind], set(), []
+    form = FORMATS[kind]
+    fits: set[str] = set()
+    notes: list[str] = []
     for name in given:
         spelled = 'mlm_decoded' if name == 'mlm' and c.mask_decoder else name
         paths = [path.removeprefix(f'{_root(spelled)}/') for path in flat if path.startswith(f'{_root(spelled)}/')]
@@ -231,8 +239,7 @@ def _choose(c: EncoderConfig, flat: Tensors, wanted: Sequence[str] | None) -> tu
     if not required(names) and pairs:
         for path in [path for path in flat if path.startswith(f'heads_{pairs[0]}/')]:
             flat[path.replace(pairs[0], 'classify', 1)] = flat.pop(path)
-        others = given - {pairs[0]}
-        kind, model, chosen, notes = _choose(c, flat, sorted(others | {'classify'}))
+        kind, model, chosen, notes = _choose(c, flat)
         return kind, model, chosen, [f'heads_{pairs[0]} is written as a classifier', *notes]
     chosen = [name for name in form.heads if name in fits and (name in names or f'{name}?' in names)]
     for name in sorted(given - set(chosen)):

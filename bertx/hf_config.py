@@ -278,12 +278,12 @@ def write(c: EncoderConfig, kind: str, pad_id: int, pooled: bool) -> dict[str, A
     settings |= spelling.write(c, pad_id) | {'pad_token_id': pad_id}
     found = read(Settings(settings))
     unspoken = (*UNSPOKEN, *(() if pooled else ('pooler',)))
-    for field in dataclasses.fields(c):
-        ours, back = getattr(c, field.name), getattr(found, field.name)
-        if field.name == 'embedding_width':
+    for name in (field.name for field in dataclasses.fields(c)):
+        ours, back = getattr(c, name), getattr(found, name)
+        if name == 'embedding_width':
             ours, back = c.table_width, found.table_width
-        if ours != back and field.name not in unspoken:
+        if ours != back and name not in unspoken:
             raise BadInput(
-                f'the encoder has {field.name}={ours!r}, which the {kind} of transformers has not; {back!r} would do'
+                f'the encoder has {name}={ours!r}, which the {kind} of transformers has not; {back!r} would do'
             )
     return settings

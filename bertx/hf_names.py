@@ -11,7 +11,7 @@ class Part(NamedTuple):
     """A third of a tensor: query, key or value. per_head: those of a head lie together, not those of all heads."""
 
     name: str
-    index: int
+    third: int
     per_head: bool = False
 
 

@@ -70,7 +70,7 @@ def slots(rules: dict[str, Any], root: str, shapes: dict[str, tuple[int, ...]], 
         module, _, leaf = path.rpartition('/')
         rule = rules.get(path) or rules[module]
         ending = '' if path in rules else '.' + _LEAVES[leaf]
-        part = (rule.index, 3, head_count if rule.per_head else 1) if isinstance(rule, Part) else (0, 1, 1)
+        part = (rule.third, 3, head_count if rule.per_head else 1) if isinstance(rule, Part) else (0, 1, 1)
         name = rule if isinstance(rule, str) else rule.name
         if not path.startswith('layers/'):
             yield Slot(f'{root}/{path}', None, shape, name + ending, *part)

@@ -52,7 +52,7 @@ class Pretrained:
             from bertx import hf
 
             encoder, params = hf.read(folder)
-            return Pretrained(folder, encoder, params, Tokenizer.load(folder))
+            return Pretrained(folder, encoder, params, hf.read_tokenizer(folder, encoder))
         raise BadInput(
             f'{folder} holds no weights; a run (with encoder.json and checkpoints/) or a Hugging Face folder (with '
             'config.json and model.safetensors) would do'

@@ -2,7 +2,7 @@
 
     python -m experiments.sweep --config=configs/sweeps/continued.py:FOLDER --workdir=runs/continued
 
-FOLDER holds a BERT of 6 layers, 384 wide, with 12 heads, such as all-MiniLM-L6-v2. Three seeds of 0.2 M tokens each;
+FOLDER holds a BERT of 6 layers, 384 wide, with 12 heads, such as all-MiniLM-L6-v2. Three seeds of 0.12 M tokens each;
 the MLM head is new in every arm.
 """
 
@@ -17,7 +17,7 @@ def get_config(folder: str = ''):
     config.rows.length = 64
     config.optimizer.learning_rate = 5e-4
     config.optimizer.warmup = 0.1
-    config.train.update(batch=16, steps=200, dropout=0.0, attention_dropout=0.0, validate_every=100)
+    config.train.update(batch=16, steps=120, dropout=0.0, attention_dropout=0.0, validate_every=60)
     config.evaluation.update(tasks=('mlm',), test_rows=1024, validation_rows=256)
     config.evaluation.refit.tasks = ()
     return config

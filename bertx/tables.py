@@ -33,6 +33,8 @@ COLUMNS = (
     'p_holm', 'mark', 'method',
 )  # fmt: skip
 
+OWN: Column = ('own task', 'own')  # of the printed tables: what only the arm itself is measured on
+
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
@@ -80,6 +82,28 @@ class Table:
     split: str
     notes: tuple[str, ...] = ()
 
+    @functools.cached_property
+    def alone(self) -> list[Column]:
+        """Columns with one arm's figure each: its own head on a task that no other arm is judged on."""
+        judged = {task for task, head in self.columns if head == 'refit'}
+        count = lambda column: sum(key == column for _, key in self.cells)
+        return [column for column in self.columns if column[0] not in judged and count(column) == 1]
+
+    @functools.cached_property
+    def printed(self) -> list[Column]:
+        """The columns, with those in `alone` made one."""
+        if len(self.alone) < 2:
+            return self.columns
+        return [column for column in self.columns if column not in self.alone] + [OWN]
+
+    def shown(self, arm: Arm, column: Column) -> Shown:
+        """An arm's score."""
+        if column == OWN:
+            own = [(self.title(c), self.cells[arm.name, c]) for c in self.alone if (arm.name, c) in self.cells]
+            return Shown(', '.join(f'{name} {_number(c.score, len(arm.runs))}' for name, c in own) or ABSENT)
+        cell = self.cells.get((arm.name, column))
+        return Shown(_number(cell.score, len(arm.runs)), bold=cell.best) if cell else Shown(ABSENT)
+
     def title(self, column: Column) -> str:
         """The task; with the kind of head where a task may have two."""
         task, head = column
@@ -90,8 +114,8 @@ class Table:
         """What every rendering prints."""
         lines = []
         for arm in self.arms:
-            cells = [self.cells.get((arm.name, column)) for column in self.columns]
-            shown = [Shown(_number(c.score, len(arm.runs)), bold=c.best) if c else Shown(ABSENT) for c in cells]
+            cells = [self.cells.get((arm.name, column)) for column in self.printed]
+            shown = [self.shown(arm, column) for column in self.printed]
             failed = f' {FAILED}{len(arm.failed)}' if arm.failed else ''
             lines.append(Line('score', arm.name, f'{len(arm.runs)}{failed}', shown))
             compared = [(c.difference, c.mark) if c else (None, '') for c in cells]
@@ -100,13 +124,13 @@ class Table:
                 lines.append(Line('difference', f'Δ {self.baseline}', str(pairs), shown))
         if self.references:
             label = ' / '.join(dict.fromkeys(kind for kind, _ in self.references.values()))
-            known = [self.references.get(column) for column in self.columns]
+            known = [self.references.get(column) for column in self.printed]
             lines.append(Line('reference', label, '', [Shown(_number(r[1]) if r else ABSENT) for r in known]))
         return lines
 
     def markdown(self) -> str:
         """A GitHub table, padded so that it also reads as plain text, and the notes."""
-        rows = [['arm', 'seeds', *(_markdown(self.title(column)) for column in self.columns)]]
+        rows = [['arm', 'seeds', *(_markdown(self.title(column)) for column in self.printed)]]
         for line in self.lines:
             texts = [re.sub(r'^(\S+)', r'**\1**', s.text) if s.bold else s.text for s in line.cells]
             cells = [text + (s.mark or ' ') for text, s in zip(texts, line.cells, strict=True)]
@@ -130,8 +154,8 @@ class Table:
 
     def latex(self) -> str:
         r"""A table environment; needs \usepackage{booktabs,graphicx}, and is scaled down where it is too wide."""
-        groups = [(task, len(list(group))) for task, group in itertools.groupby(task for task, _ in self.columns)]
-        heads = ['' if self.title(column) == column[0] else column[1] for column in self.columns]
+        groups = [(task, len(list(group))) for task, group in itertools.groupby(task for task, _ in self.printed)]
+        heads = ['' if self.title(column) == column[0] else column[1] for column in self.printed]
         tasks = [rf'\multicolumn{{{n}}}{{c}}{{{_latex(task)}}}' for task, n in groups]
         starts = itertools.accumulate((n for _, n in groups), initial=3)
         rules = [rf'\cmidrule(lr){{{at}-{at + n - 1}}}' for at, (_, n) in zip(starts, groups, strict=False)]
@@ -147,7 +171,7 @@ class Table:
             r'\centering\setlength{\tabcolsep}{4pt}',
             rf'\caption{{Accuracy of each arm on each task, {_latex(self.split)} split.}}',
             r'\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%',
-            rf'\begin{{tabular}}{{ll{"r" * len(self.columns)}}}',
+            rf'\begin{{tabular}}{{ll{"r" * len(self.printed)}}}',
             r'\toprule',
             ' & '.join(['', '', *tasks]) + r' \\',
             *rules,
@@ -165,16 +189,16 @@ class Table:
     def __rich_console__(self, console, options):
         """As many columns side by side as the terminal is wide, the others below them; then the notes."""
         printed = [[s.text + (s.mark or ' ') for s in line.cells] for line in self.lines]
-        texts = [text for cells in printed for text in cells] + [f'{self.title(column)} ' for column in self.columns]
+        texts = [text for cells in printed for text in cells] + [f'{self.title(column)} ' for column in self.printed]
         width = max(map(len, texts), default=1)
         lead = max([3, *(len(line.label) for line in self.lines)]) + max([5, *(len(line.seeds) for line in self.lines)])
         fit = max(1, (options.max_width - min(lead + 4, options.max_width // 3)) // (width + 2))
-        for start in range(0, max(1, len(self.columns)), fit):
+        for start in range(0, max(1, len(self.printed)), fit):
             part = slice(start, start + fit)
             grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
             grid.add_column('arm', overflow='fold')
             grid.add_column('seeds', justify='right', no_wrap=True)
-            for column in self.columns[part]:
+            for column in self.printed[part]:
                 # Aligned here: rich's right alignment would drop the blank that stands where others have a mark.
                 grid.add_column(Text(f'{self.title(column)} '.rjust(width)), no_wrap=True)
             for line, texts in zip(self.lines, printed, strict=True):

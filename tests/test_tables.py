@@ -158,6 +158,20 @@ def test_columns_lines_and_what_an_arm_has_not(folders):
     assert table.references[REFIT][0] == 'chance' and table.references[REFIT][1].value == 0.5
 
 
+def test_tasks_of_one_arm_alone_share_a_column(tmp_path):
+    for name in ('sbo', 'clm'):
+        for seed in (0, 1):
+            run(tmp_path, name, seed, [*usual(name, seed), measured((name, 'own'), 0.3, seed)])
+    table = tables.make([RunFolder(path) for path in sorted((tmp_path / 'runs').iterdir())], 'sbo')
+    assert table.printed == [MLM, REFIT, tables.OWN]
+    texts = [line.cells[-1].text for line in table.lines]
+    assert re.fullmatch(r'clm 0\.\d{3} \[.*]', texts[0])
+    assert any(re.fullmatch(r'sbo 0\.\d{3} \[.*]', text) for text in texts)
+    assert {('clm', 'own'), ('sbo', 'own')} <= {column for _, column in table.cells}  # csv has them apart
+    assert '| own task' in re.sub(' +', ' ', table.markdown())
+    assert table.latex().count('own task') == 1
+
+
 def test_failed_and_unfinished_runs_are_counted(folders):
     table = tables.make(folders)
     assert table.lines[1].seeds == '3 ✗1'

@@ -151,8 +151,9 @@ def fit(
                 folder.append('timing.jsonl', {'step': done} | clock.lap(done, tokens))
             if done % t['validate_every'] == 0 or last:
                 flush()
-                values = {f'{m.task}/{m.metric}': m.value for m in suite.validate(run, state)}
-                folder.append('metrics.jsonl', {'step': done, 'split': 'validation', 'tokens': done * tokens} | values)
+                if values := {f'{m.task}/{m.metric}': m.value for m in suite.validate(run, state)}:
+                    line = {'step': done, 'split': 'validation', 'tokens': done * tokens}
+                    folder.append('metrics.jsonl', line | values)
                 clock = Clock(done)
             stop = asked(done)
             if done % t['checkpoint_every'] == 0 or last or stop:

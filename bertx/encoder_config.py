@@ -90,7 +90,8 @@ class EncoderConfig:
         attention = 4 * self.width**2 + 2 * length * self.width
         if self.positions == 'relative':  # content against places, and places against content
             attention += 2 * min(2 * self.relative_span, 2 * length) * self.width
-        return self.layers * 2.0 * (attention + mlp)
+        blocks = self.layers + 2 * self.mask_decoder  # which applies the last one twice more
+        return blocks * 2.0 * (attention + mlp)
 
 
 ACTIVATIONS = {

@@ -1,4 +1,4 @@
-"""Is it worth to start from published weights? MLM on the corpus: from the weights, from scratch, with a frozen encoder.
+"""Is it worth to start from published weights? MLM from them, from scratch, and on them as they are (frozen).
 
     python -m experiments.sweep --config=configs/sweeps/continued.py:FOLDER --workdir=runs/continued
 

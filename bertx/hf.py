@@ -9,7 +9,6 @@ import functools
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,10 +134,7 @@ def _checked(tokenizer: Tokenizer, config: EncoderConfig) -> Tokenizer:
 
 
 def write(
-    folder: str | os.PathLike,
-    config: EncoderConfig,
-    params: dict[str, Any],
-    tokenizer: Tokenizer,
+    folder: str | os.PathLike, config: EncoderConfig, params: dict[str, Any], tokenizer: Tokenizer
 ) -> tuple[str, list[str]]:
     """A folder for `from_pretrained`, whole or not at all; params as `read` gives them.
 
@@ -155,25 +151,21 @@ def whole_folder(folder: str | os.PathLike) -> Iterator[Path]:
     path = Path(folder).expanduser().absolute()
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise BadInput(f'{path} is there already; give a new or an empty folder')
+    partial = path.parent / f'.{path.name}.partial-{os.getpid()}'
+    shutil.rmtree(partial, ignore_errors=True)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f'.{path.name}.partial-', dir=path.parent))
+        partial.mkdir(parents=True)
     except OSError as error:
         raise BadInput(f'{path} cannot be written ({error}); give another folder') from None
     try:
         yield partial
-        partial.chmod(0o777 & ~_umask())
         partial.replace(path)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _umask() -> int:
-    os.umask(now := os.umask(0))
-    return now
-
-
-def _write(folder: Path, c: EncoderConfig, params: Any, tokenizer: Tokenizer) -> tuple[str, list[str]]:
+def _write(folder: Path, config: EncoderConfig, params: Any, tokenizer: Tokenizer) -> tuple[str, list[str]]:
+    c = config
     flat: Tensors = {path: np.asarray(x, np.float32) for path, x in flatten_dict(params, sep='/').items()}
     _checked(tokenizer, c)
     kind, model, chosen, notes = _choose(c, flat)
@@ -210,7 +202,7 @@ def _write(folder: Path, c: EncoderConfig, params: Any, tokenizer: Tokenizer) ->
         settings['legacy'] = False
     (folder / 'config.json').write_text(json.dumps(settings, indent=2) + '\n')
     _write_tokenizer(folder, c, tokenizer)
-    return model, notes + _write_generator(folder / 'generator', c, params, tokenizer)
+    return model, notes + _write_generator(folder / 'generator', config, params, tokenizer)
 
 
 def _choose(c: EncoderConfig, flat: Tensors) -> tuple[str, str, list[str], list[str]]:
@@ -237,8 +229,9 @@ def _choose(c: EncoderConfig, flat: Tensors) -> tuple[str, str, list[str], list[
     model, names = max(models, key=lambda x: len(required(x[1])))
     pairs = sorted(name for name in given - fits if f'heads_{name}/pooler/dense/kernel' in flat)
     if not required(names) and pairs:
-        for path in [path for path in flat if path.startswith(f'heads_{pairs[0]}/')]:
-            flat[path.replace(pairs[0], 'classify', 1)] = flat.pop(path)
+        root = f'heads_{pairs[0]}/'
+        for path in [path for path in flat if path.startswith(root)]:
+            flat[f'heads_classify/{path.removeprefix(root)}'] = flat.pop(path)
         kind, model, chosen, notes = _choose(c, flat)
         return kind, model, chosen, [f'heads_{pairs[0]} is written as a classifier', *notes]
     chosen = [name for name in form.heads if name in fits and (name in names or f'{name}?' in names)]

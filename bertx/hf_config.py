@@ -56,6 +56,12 @@ class Settings:
             raise BadInput(f'{self.where}: {key} is {value!r}; a number would do')
         return value
 
+    def whole(self, key: str, default: int | None = None, least: int = 1) -> int:
+        value = self.number(key, default)
+        if value != int(value) or value < least:
+            raise BadInput(f'{self.where}: {key} is {value}; a whole number from {least} on would do')
+        return int(value)
+
     def activation(self, key: str, default: str) -> str:
         name = self.get(key, default)
         if name not in ACTIVATIONS:
@@ -108,8 +114,8 @@ def _none(_: EncoderConfig, __: int) -> dict[str, Any]:
 
 def _read_roberta(settings: Settings) -> dict[str, Any]:
     """Positions begin behind the id of [PAD]: fairseq's make_positions."""
-    offset = settings.number('pad_token_id', 1) + 1
-    return {'position_offset': offset, 'max_positions': settings.number('max_position_embeddings') - offset}
+    offset = settings.whole('pad_token_id', 1, least=0) + 1
+    return {'position_offset': offset, 'max_positions': settings.whole('max_position_embeddings') - offset}
 
 
 def _write_roberta(c: EncoderConfig, pad_id: int) -> dict[str, Any]:
@@ -118,8 +124,8 @@ def _write_roberta(c: EncoderConfig, pad_id: int) -> dict[str, Any]:
 
 def _read_albert(settings: Settings) -> dict[str, Any]:
     settings.must('inner_group_num', 1)
-    groups, layers = settings.number('num_hidden_groups', 1), settings.number('num_hidden_layers')
-    if groups < 1 or layers % groups:
+    groups, layers = settings.whole('num_hidden_groups', 1), settings.whole('num_hidden_layers')
+    if layers % groups:
         raise BadInput(f'{settings.where}: num_hidden_groups is {groups}; a divisor of {layers} layers would do')
     return {'groups': groups}
 
@@ -133,14 +139,14 @@ def _write_electra(c: EncoderConfig, _: int) -> dict[str, Any]:
 
 
 def _read_deberta(settings: Settings) -> dict[str, Any]:
-    width = settings.number('hidden_size')
+    width = settings.whole('hidden_size')
     settings.must('relative_attention', True, default=False)
     settings.must('position_biased_input', False, default=True)
     kinds = settings.get('pos_att_type', [])
     if {x.strip() for x in (kinds.lower().split('|') if isinstance(kinds, str) else kinds)} != {'c2p', 'p2c'}:
         raise BadInput(f"{settings.where}: pos_att_type is {kinds!r}; bertx has no such encoder, 'c2p|p2c' would do")
-    settings.must('max_relative_positions', -1, 0, settings.number('max_position_embeddings'))
-    settings.must('attention_head_size', width // settings.number('num_attention_heads'))
+    settings.must('max_relative_positions', -1, 0, settings.whole('max_position_embeddings'))
+    settings.must('attention_head_size', width // settings.whole('num_attention_heads'))
     for key in ('embedding_size', 'pooler_hidden_size'):
         settings.must(key, width)
     settings.must('talking_head', False)
@@ -151,7 +157,7 @@ def _read_deberta(settings: Settings) -> dict[str, Any]:
         return {}
     settings.must('share_att_key', True, default=False)
     settings.must('norm_rel_ebd', 'layer_norm', default='none')
-    return {'relative_buckets': max(0, settings.number('position_buckets', -1))}
+    return {'relative_buckets': max(0, settings.whole('position_buckets', -1, least=-1))}
 
 
 def _write_deberta(c: EncoderConfig, _: int) -> dict[str, Any]:
@@ -171,7 +177,7 @@ def _read_modernbert(settings: Settings) -> dict[str, Any]:
     for key in ('mlp_bias', 'norm_bias', 'classifier_bias'):
         settings.must(key, bias, default=False)
     settings.must('classifier_activation', settings.get('hidden_activation', 'gelu'), default='gelu')
-    every, layers = settings.number('global_attn_every_n_layers', 0), settings.number('num_hidden_layers')
+    every, layers = settings.whole('global_attn_every_n_layers', 0, least=0), settings.whole('num_hidden_layers')
     kinds = settings.get('layer_types', [])
     if not every:
         whole = [i for i, kind in enumerate(kinds) if i and kind == 'full_attention']
@@ -255,9 +261,13 @@ def read(settings: Settings) -> EncoderConfig:
     for field, key in spelling.keys.items():
         if field in ('activation', 'pooler'):
             fields[field] = settings.activation(key, spelling.defaults[key])
+        elif field in ('std', 'norm_eps'):
+            fields[field] = settings.number(key, spelling.defaults[key])
         else:
-            fields[field] = settings.number(key, spelling.defaults.get(key))
+            fields[field] = settings.whole(key, spelling.defaults.get(key), least=int(field != 'type_vocab'))
     fields |= spelling.read(settings)
+    if fields.get('embedding_width') == fields['width']:
+        fields['embedding_width'] = 0
     if fields['width'] % fields['heads']:
         raise BadInput(
             f'{settings.where}: {fields["heads"]} attention heads do not divide a width of {fields["width"]}'

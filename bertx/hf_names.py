@@ -32,14 +32,15 @@ class Format:
     always_gelu: tuple[str, ...] = ()  # heads whose activation is not the config's
 
 
-def _models(name: str, *pretraining: tuple[str, tuple[str, ...]], bare: str = 'pooler?'):
+def _models(name: str, *pretraining: tuple[str, tuple[str, ...]], bare: tuple[str, ...] = ()):
     """Those with the most heads first, the bare one last."""
     tasks = (('SequenceClassification', 'classify'), ('TokenClassification', 'tag'), ('QuestionAnswering', 'qa'))
     found = [(f'{name}For{task}', names) for task, names in pretraining]
-    return (*found, *((f'{name}For{task}', (head,)) for task, head in tasks), (f'{name}Model', (bare,)))
+    return (*found, *((f'{name}For{task}', (head,)) for task, head in tasks), (f'{name}Model', bare))
 
 
 _MLM = ('MaskedLM', ('mlm',))
+_HAS_POOLER = ('pooler?',)
 _EMBEDDINGS = {
     'embeddings/token': '@embeddings.word_embeddings',
     'embeddings/position': '@embeddings.position_embeddings',
@@ -94,7 +95,7 @@ def _deberta(name: str, attention: dict[str, Any], *rest: tuple[str, str]) -> Fo
             'tag': _TAG,
             'qa': _QA,
         },
-        _models(name, ('MaskedLM', ('mlm', 'electra?')), ('MaskedLM', ('mlm_decoded', 'electra?')), bare='electra?'),
+        _models(name, ('MaskedLM', ('mlm', 'electra?')), ('MaskedLM', ('mlm_decoded', 'electra?')), bare=('electra?',)),
         _tied('cls.predictions.decoder', 'cls.predictions.bias'),
     )
 
@@ -116,7 +117,7 @@ FORMATS = {
             'qa': _QA,
             'pooler': _POOLER,
         },
-        _models('Bert', ('PreTraining', ('mlm', 'nsp')), _MLM, ('NextSentencePrediction', ('nsp',))),
+        _models('Bert', ('PreTraining', ('mlm', 'nsp')), _MLM, ('NextSentencePrediction', ('nsp',)), bare=_HAS_POOLER),
         _tied('cls.predictions.decoder', 'cls.predictions.bias'),
     ),
     'roberta': Format(
@@ -129,7 +130,7 @@ FORMATS = {
             'qa': _QA,
             'pooler': _POOLER,
         },
-        _models('Roberta', _MLM),
+        _models('Roberta', _MLM, bare=_HAS_POOLER),
         _tied('lm_head.decoder', 'lm_head.bias'),
         ('mlm',),
     ),
@@ -153,7 +154,7 @@ FORMATS = {
             'qa': _QA,
             'pooler': {'dense': '@pooler'},
         },
-        _models('Albert', ('PreTraining', ('mlm', 'sop')), _MLM),
+        _models('Albert', ('PreTraining', ('mlm', 'sop')), _MLM, bare=_HAS_POOLER),
         _tied('predictions.decoder', 'predictions.bias'),
     ),
     'electra': Format(

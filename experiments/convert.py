@@ -51,7 +51,7 @@ def convert(source: str, target: str, wanted: Sequence[str] = ()) -> Iterator[st
 def main() -> int:
     f = flags.FLAGS
     for line in convert(f['from'].value, f['to'].value, f['heads'].value):
-        cli.console.print(line, highlight=False)
+        print(line)
     return cli.DONE
 
 

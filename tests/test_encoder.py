@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +10,11 @@ import numpy as np
 import pytest
 
 from bertx.attention import attend, attention_mask
-from bertx.encoder import Encoder, count
+from bertx.encoder import Encoder, count, encode
 from bertx.encoder_config import REAL_STD, EncoderConfig
 from bertx.families import encoder_of
 from bertx.heads import Pooler
+from bertx.positions import relative_rows
 from bertx.types import DropoutRates, View
 
 SMALL = EncoderConfig(vocab_size=50, layers=2, width=16, heads=2, mlp_width=32, max_positions=24, std=0.2)
@@ -42,6 +44,22 @@ def view(rows: int, length: int, real: int, vocab_size: int = 50, seed: int = 0)
     return View(tokens, segment, at, ((at >= real // 2) & (at < real)).astype(np.int32))
 
 
+def anything(config: EncoderConfig):
+    """Parameters without the zeros and ones that a fresh encoder has, which would hide errors."""
+    rng, x = np.random.default_rng(0), view(1, 2, 2)
+    shapes = jax.eval_shape(Encoder(config).init, jax.random.key(0), x)['params']
+    return jax.tree.map(lambda x: rng.normal(0.1, 0.3, x.shape).astype(np.float32), shapes)
+
+
+tapped = functools.partial(jax.jit(encode, static_argnames=('config', 'taps')), taps=True)
+
+
+def torch_of(x):
+    import torch
+
+    return torch.tensor(np.array(x)).long()
+
+
 # The last column: whether the figure holds the pooler.
 COUNTS = [
     ('bert', 'base', 30522, 109_482_240, True),
@@ -66,50 +84,83 @@ def test_published_parameter_counts(family, size, vocab_size, expected, pooler):
     assert found == expected
 
 
-def test_equals_transformers_bert():
-    torch = pytest.importorskip('torch')
-    from transformers import BertConfig, BertModel
+def test_a_plain_loop_gives_the_same_mask_decoder():
+    """DeBERTa's last layer, token by token: twice more, on the states before it plus absolute positions."""
+    config = dataclasses.replace(SMALL, positions='relative', type_vocab=0, mask_decoder=True, norm_eps=1e-7)
+    x = view(2, 7, 5)
+    params = anything(config)
+    encoded = tapped(config, params, x)
+    p = jax.tree.map(np.float64, params)
+    last, head, span = jax.tree.map(lambda x: x[-1], p['layers']), config.width // config.heads, config.relative_span
+    gelu = np.vectorize(lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2)
 
-    config = EncoderConfig(vocab_size=50, layers=3, width=16, heads=2, mlp_width=32, max_positions=24, std=0.2)
-    params = init(config)['params']
-    rng = np.random.default_rng(0)  # also what starts at zero or one
-    params = jax.tree.map(lambda x: x + rng.normal(0, 0.1, x.shape).astype(np.float32), params)
-    peer = BertModel(
-        BertConfig(
-            vocab_size=50, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32,
-            max_position_embeddings=24,
-        ),
-        add_pooling_layer=False,
-    ).eval()  # fmt: skip
-    e, layers = params['embeddings'], params['layers']
-    tables = {'word_embeddings': 'token', 'position_embeddings': 'position', 'token_type_embeddings': 'type'}
-    weights = {f'embeddings.{theirs}.weight': e[ours]['embedding'] for theirs, ours in tables.items()}
-    weights |= {'embeddings.LayerNorm.weight': e['norm']['scale'], 'embeddings.LayerNorm.bias': e['norm']['bias']}
-    for i in range(3):
-        one = jax.tree.map(lambda x: x[i], layers)  # noqa: B023
-        at = f'encoder.layer.{i}.'
-        for name in ('query', 'key', 'value'):
-            weights[f'{at}attention.self.{name}.weight'] = one['attention'][name]['kernel'].reshape(16, 16).T
-            weights[f'{at}attention.self.{name}.bias'] = one['attention'][name]['bias'].reshape(16)
-        weights[f'{at}attention.output.dense.weight'] = one['attention']['output']['kernel'].reshape(16, 16).T
-        weights[f'{at}attention.output.dense.bias'] = one['attention']['output']['bias']
-        for theirs, ours in (('intermediate', 'mlp_in'), ('output', 'mlp_out')):
-            weights[f'{at}{theirs}.dense.weight'] = one[ours]['kernel'].T
-            weights[f'{at}{theirs}.dense.bias'] = one[ours]['bias']
-        for theirs, ours in (('attention.output', 'attention_norm'), ('output', 'mlp_norm')):
-            weights[f'{at}{theirs}.LayerNorm.weight'] = one[ours]['scale']
-            weights[f'{at}{theirs}.LayerNorm.bias'] = one[ours]['bias']
-    missing, extra = peer.load_state_dict({k: torch.tensor(np.array(v)) for k, v in weights.items()}, strict=False)
-    assert not extra
-    assert not [name for name in missing if 'position_ids' not in name]
-    x = view(4, 20, 13)
-    as_torch = lambda a: torch.tensor(np.array(a)).long()
-    with torch.no_grad():
-        theirs = peer(
-            as_torch(x.tokens), attention_mask=as_torch(x.segment_ids), token_type_ids=as_torch(x.type_ids)
-        ).last_hidden_state.numpy()
-    ours = apply(config, {'params': params}, x)
-    np.testing.assert_allclose(ours[:, :13], theirs[:, :13], atol=2e-5, rtol=2e-5)
+    def norm(x, at):
+        return (x - x.mean()) / np.sqrt(x.var() + config.norm_eps) * at['scale'] + at['bias']
+
+    def project(name, x):
+        a = last['attention'][name]
+        return np.einsum('d,dhc->hc', x, a['kernel']) + a.get('bias', 0.0)
+
+    def layer(queries, states, real):
+        out = []
+        for i, query in enumerate(queries):
+            q, mixed = project('query', query), np.zeros((config.heads, head))
+            for h in range(config.heads):
+                scores = []
+                for j in range(real):
+                    k, place = project('key', states[j]), p['place']['embedding'][i - j + span]
+                    score = (
+                        q[h] @ k[h] + q[h] @ project('place_key', place)[h] + k[h] @ project('place_query', place)[h]
+                    )
+                    scores.append(score / math.sqrt(3 * head))
+                share = np.exp(scores) / np.exp(scores).sum()
+                mixed[h] = sum(share[j] * project('value', states[j])[h] for j in range(real))
+            a = last['attention']['output']
+            y = norm(np.einsum('hc,hcd->d', mixed, a['kernel']) + a['bias'] + query, last['attention_norm'])
+            hidden = gelu(y @ last['mlp_in']['kernel'] + last['mlp_in']['bias'])
+            out.append(norm(hidden @ last['mlp_out']['kernel'] + last['mlp_out']['bias'] + y, last['mlp_norm']))
+        return np.array(out)
+
+    for row in range(2):
+        states = np.float64(encoded.states_NBLD[-2, row, :5])
+        np.testing.assert_allclose(layer(states, states, 5), encoded.hidden_BLD[row, :5], atol=1e-5)
+        decoded = layer(states + p['embeddings']['position']['embedding'][:5], states, 5)
+        decoded = layer(decoded, states, 5)
+        np.testing.assert_allclose(decoded, encoded.for_tokens[row, :5], atol=1e-5)
+
+
+def test_local_layers_see_half_a_window_to_each_side():
+    config = dataclasses.replace(
+        SMALL, layers=4, positions='rotary', type_vocab=0, prenorm=True, gated=True, local_window=6, global_every=3
+    )
+    encoded = tapped(config, anything(config), view(1, 12, 12))
+    at = np.arange(12)
+    near = abs(at[:, None] - at) <= 3
+    for layer, seen in enumerate(encoded.attention_NBHQK[:, 0] > 0):
+        np.testing.assert_array_equal(seen, np.broadcast_to((layer % 3 == 0) | near, seen.shape))
+
+
+@pytest.mark.parametrize(('buckets', 'longest'), [(256, 512), (32, 128), (8, 600)])
+def test_relative_rows_equal_transformers(buckets, longest):
+    pytest.importorskip('torch')
+    from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
+
+    at = np.arange(600)
+    theirs = make_log_bucket_position(torch_of(at[:, None] - at), buckets, longest).numpy().astype(int)
+    config = dataclasses.replace(SMALL, positions='relative', relative_buckets=buckets, max_positions=longest)
+    np.testing.assert_array_equal(relative_rows(config, 600), np.clip(theirs + buckets, 0, 2 * buckets - 1))
+
+
+def test_groups_repeat_their_layer():
+    """Two groups of two layers are four layers with the same parameters in twos."""
+    shared, plain = (dataclasses.replace(SMALL, layers=4, groups=groups) for groups in (2, 0))
+    params = anything(shared)
+    repeated = params | {'layers': jax.tree.map(lambda x: x.repeat(2, axis=0), params['layers'])}
+    x = view(2, 8, 6)
+    a, b = (tapped(c, p, x) for c, p in ((shared, params), (plain, repeated)))
+    np.testing.assert_allclose(a.states_NBLD, b.states_NBLD, atol=1e-6)
+    np.testing.assert_allclose(a.attention_NBHQK, b.attention_NBHQK, atol=1e-6)
+    assert np.abs(a.states_NBLD[1] - a.states_NBLD[3]).max() > 0.1
 
 
 def test_padding_changes_nothing():

@@ -16,7 +16,7 @@ from scipy import stats
 from bertx import tables
 from bertx.arms import Arm, Column, arms
 from bertx.results import RunFolder
-from bertx.tables import Table
+from bertx.table import ABSENT, ALPHA, MARK, Table
 
 # Okabe & Ito's palette, told apart by colour-blind readers too; grey for their yellow, which is weak on white.
 COLORS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000', '#999999')
@@ -92,7 +92,7 @@ def matrix(table: Table, path) -> Figure:
         axes.annotate(interval, (j, i), (0, -8), fontsize=SMALL, **style)
     for i, j in np.ndindex(above.shape):
         if (i, j) not in cells:
-            axes.text(j, i, tables.ABSENT, ha='center', va='center', color=GREY)
+            axes.text(j, i, ABSENT, ha='center', va='center', color=GREY)
     axes.set_xticks(range(len(columns)), [_heading(table, column) for column in columns], fontsize=9)
     axes.set_yticks(range(len(arms)), [_label(arm) for arm in arms])
     axes.tick_params(length=0, top=True, bottom=False, labeltop=True, labelbottom=False)
@@ -104,8 +104,8 @@ def matrix(table: Table, path) -> Figure:
     figure.colorbar(image, ax=axes, label='above unigram / chance', pad=0.02)
     _caption(
         figure,
-        f'accuracy on the {table.split} split with 95 % intervals; {tables.MARK}: differs from {table.baseline}, '
-        f'p < {tables.ALPHA} after Holm; bold: the best of its column, and what is not significantly worse',
+        f'accuracy on the {table.split} split with 95 % intervals; {MARK}: differs from {table.baseline}, '
+        f'p < {ALPHA} after Holm; bold: the best of its column, and what is not significantly worse',
     )
     return _save(figure, path)
 
@@ -141,7 +141,7 @@ def differences(table: Table, path) -> Figure:
     _caption(
         figure,
         f'accuracy less that of {table.baseline}, {table.split} split, with 95 % intervals; '
-        f'{tables.MARK}: p < {tables.ALPHA} after Holm',
+        f'{MARK}: p < {ALPHA} after Holm',
     )
     return _save(figure, path)
 

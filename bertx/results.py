@@ -205,9 +205,9 @@ def rows(folders: Iterable[RunFolder]) -> list[dict[str, Any]]:
     return found
 
 
-def write_csv(path, lines: list[dict[str, Any]]) -> None:
+def csv_text(columns: Iterable[str], lines: list[dict[str, Any]]) -> str:
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator='\n')
+    writer = csv.DictWriter(text, list(columns), lineterminator='\n')
     writer.writeheader()
     writer.writerows(lines)
-    write_atomically(epath.Path(path), text.getvalue())
+    return text.getvalue()

@@ -1,20 +1,14 @@
 """What stands below a table: how its figures were made, what its signs mean, and what is missing."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
 from bertx import stats
 from bertx.arms import METRIC
 from bertx.results import RunFolder
+from bertx.table import ABSENT, ALPHA, FAILED, MARK, Table
 
-if TYPE_CHECKING:
-    from bertx.tables import Table
-
-ALPHA, POWER = 0.05, 0.8
+POWER = 0.8
 FEW_SEEDS = 5  # MultiBERTs (arXiv:2106.16163) advises at least 5 pretraining seeds for a claim about an objective
-MARK, FAILED, ABSENT = '†', '✗', '–'
 
 
 def about_cells(table: Table) -> list[str]:

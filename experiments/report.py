@@ -16,18 +16,20 @@ from analysis import plots
 from bertx import results, sweep, tables
 from bertx.errors import BadInput
 from bertx.results import RunFolder
+from bertx.table import Table
 from experiments import cli
 
 WIDTH = 160  # of the table in a pipe or a file, where no terminal tells
 
 
-def write(workdir, folders: Sequence[RunFolder], baseline: str | None = None, split: str = 'test') -> tables.Table:
+def write(workdir, folders: Sequence[RunFolder], baseline: str | None = None, split: str = 'test') -> Table:
     """Tables and figures of these runs, in their order; prints the table. Replaces what an earlier call wrote."""
     workdir = epath.Path(workdir)
     table = tables.make(folders, baseline, split)
-    results.write_csv(workdir / 'results.csv', results.rows(folders))
-    for name, text in (('md', table.markdown()), ('csv', table.csv()), ('tex', table.latex())):
-        results.write_atomically(workdir / f'table.{name}', text)
+    texts = {'table.md': table.markdown(), 'table.csv': table.csv(), 'table.tex': table.latex()}
+    texts['results.csv'] = results.csv_text(results.COLUMNS, results.rows(folders))
+    for name, text in texts.items():
+        results.write_atomically(workdir / name, text)
     if table.cells:
         plots.learning_curves(folders, workdir / 'figures' / 'learning_curves.png')
         plots.matrix(table, workdir / 'figures' / 'matrix.png')

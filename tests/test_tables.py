@@ -13,6 +13,8 @@ from bertx.arms import arms
 from bertx.errors import BadInput
 from bertx.evaluate import Measurement
 from bertx.results import RunFolder
+from bertx.table import COLUMNS
+from bertx.table import OWN as ALONE
 from experiments import cli, report
 
 N = 200
@@ -163,7 +165,7 @@ def test_tasks_of_one_arm_alone_share_a_column(tmp_path):
         for seed in (0, 1):
             run(tmp_path, name, seed, [*usual(name, seed), measured((name, 'own'), 0.3, seed)])
     table = tables.make([RunFolder(path) for path in sorted((tmp_path / 'runs').iterdir())], 'sbo')
-    assert table.printed == [MLM, REFIT, tables.OWN]
+    assert table.printed == [MLM, REFIT, ALONE]
     texts = [line.cells[-1].text for line in table.lines]
     assert re.fullmatch(r'clm 0\.\d{3} \[.*]', texts[0])
     assert any(re.fullmatch(r'sbo 0\.\d{3} \[.*]', text) for text in texts)
@@ -282,7 +284,7 @@ def test_another_baseline_turns_the_sign(folders):
 def test_csv_has_full_precision(folders):
     table = tables.make(folders)
     read = list(csv.DictReader(io.StringIO(table.csv())))
-    assert tuple(read[0]) == tables.COLUMNS
+    assert tuple(read[0]) == COLUMNS
     line = next(line for line in read if (line['arm'], line['task'], line['head']) == ('sop', *REFIT))
     cell = table.cells['sop', REFIT]
     numbers = (cell.score.value, cell.score.low, cell.difference.high, cell.p_holm)

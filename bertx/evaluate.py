@@ -170,8 +170,13 @@ class Suite:
         )
         self.tasks = {name: self._task(name, config['rows']['length']) for name in self.evaluation['tasks']}
         settings = dict(self.evaluation['refit'])
-        self.refitted = [name for name in settings.pop('tasks') if base.find(name) and name in self.tasks]
+        self.refitted = settings.pop('tasks')
         for name in self.refitted:
+            if name not in self.tasks:
+                raise BadInput(
+                    f'config.evaluation.refit.tasks names {name}, which is not in config.evaluation.tasks '
+                    f'({", ".join(self.tasks)}); add it there or leave it out here'
+                )
             if base.find(name).terms is not Objective.terms:
                 raise BadInput(f'config.evaluation.refit.tasks names {name}, whose head reads more than its features')
         self.options = RefitOptions(**settings)

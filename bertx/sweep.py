@@ -164,7 +164,7 @@ def plan(config: ConfigDict, points: Sweep, workdir: epath.Path) -> list[Planned
 
 
 def check_workdir(workdir: epath.Path, name: str, config: ConfigDict) -> None:
-    """Refuses the workdir of another sweep, naming the first key that differs. It is `record` that takes it."""
+    """Refuses the workdir of another sweep, naming the first key that differs."""
     file, mine = workdir / 'sweep.json', {'sweep': name, 'config': plain(config)}
     if not file.exists():
         return
@@ -179,8 +179,11 @@ def check_workdir(workdir: epath.Path, name: str, config: ConfigDict) -> None:
 
 
 def record(workdir: epath.Path, name: str, config: ConfigDict, planned: list[Planned]) -> None:
-    """sweep.json: what the workdir is for, and the runs that the sweep consists of, in their order."""
-    workdir.mkdir(parents=True, exist_ok=True)
+    """sweep.json: what the workdir is for, and the runs that the sweep consists of, in their order.
+
+    Called by who is alone in the workdir, which another sweep may have taken since it was first looked at.
+    """
+    check_workdir(workdir, name, config)
     content = {'sweep': name, 'config': plain(config), 'runs': [p.id for p in planned]}
     write_atomically(workdir / 'sweep.json', json.dumps(content, indent=1))
 

@@ -33,10 +33,11 @@ def main() -> int:
     name = pathlib.Path(path).stem
     sweep.check_workdir(workdir, name, config)
     planned = sweep.plan(config, grid, workdir)
-    sweep.record(workdir, name, config, planned)
     for line in sweep.describe(planned):
         cli.console.print(line, highlight=False)
+    workdir.mkdir(parents=True, exist_ok=True)
     with locks.alone_in(workdir):
+        sweep.record(workdir, name, config, planned)
         failed = sweep.run_all(planned, cli.bar)
     cli.console.print(f'{len(planned)} runs, {train.compilations()} training steps compiled', highlight=False)
     report.write(workdir, [p.folder for p in planned])

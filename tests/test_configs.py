@@ -1,4 +1,4 @@
-"""Every file of configs/ makes a run, and says what it is measured against."""
+"""Every file of configs/ makes its runs, and says what they are measured against."""
 
 import importlib
 import pathlib
@@ -10,19 +10,22 @@ from bertx import sweep
 from bertx.errors import BadInput
 
 FOLDER = pathlib.Path(__file__).parent.parent / 'configs'
-NAMES = sorted(path.stem for path in FOLDER.glob('*.py') if path.stem not in ('__init__', 'benchmark'))
+PATHS = [path.relative_to(FOLDER) for path in sorted(FOLDER.rglob('*.py'))]
+NAMES = [str(path.with_suffix('')) for path in PATHS if path.stem not in ('__init__', 'benchmark')]
 
 
 @pytest.mark.parametrize('name', NAMES)
-def test_a_config_makes_a_run(store, tmp_path, name):
-    module = importlib.import_module(f'configs.{name}')
-    config = module.get_config('tiny')
+def test_a_config_makes_its_runs(store, tmp_path, name):
+    module = importlib.import_module(f'configs.{name.replace("/", ".")}')
+    config = module.get_config('' if name == 'sweeps/continued' else 'tiny')  # there it is a folder of weights
+    points = getattr(module, 'sweep', lambda: [{}])()
     config.data.store = str(store.path)
     config.rows.length = 64
     if name == 'distill':
         with pytest.raises(BadInput, match='config.objectives.distill.teacher'):
-            sweep.plan(config, [{}], epath.Path(tmp_path))
+            sweep.plan(config, points, epath.Path(tmp_path))
         return
-    (planned,) = sweep.plan(config, [{}], epath.Path(tmp_path))
-    assert planned.run.encoder.layers == 2
+    planned = sweep.plan(config, points, epath.Path(tmp_path))
+    assert len(planned) == len(points)
+    assert {p.run.encoder.layers for p in planned} == {config.encoder.layers or 2}
     assert f'--config=configs/{name}.py' in module.__doc__

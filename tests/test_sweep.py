@@ -2,17 +2,22 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 from etils import epath
+from rich.console import Console
 
 from bertx import checkpoint, parallel, sweep, train
 from bertx.errors import BadInput
+from bertx.locks import alone_in
 from bertx.sweep import arm, chain, overlay, prod, seeds, zip_
 from configs import base
+from experiments import sweep as command
 
 ARMS = chain(
     arm('none', objectives={'mlm': {}}),
@@ -202,8 +207,20 @@ def test_a_workdir_of_another_sweep_is_refused(tmp_path):
     sweep.record(epath.Path(tmp_path), 'mine', config, [])
     sweep.check_workdir(epath.Path(tmp_path), 'mine', config)
     config.train.steps += 1
-    with pytest.raises(BadInput, match=r'config.train.steps is 1000, this one has 1001'):
-        sweep.check_workdir(epath.Path(tmp_path), 'mine', config)
+    for refused in (sweep.check_workdir, functools.partial(sweep.record, planned=[])):
+        with pytest.raises(BadInput, match=r'config.train.steps is 1000, this one has 1001'):
+            refused(epath.Path(tmp_path), 'mine', config)
+
+
+def test_a_workdir_where_another_process_works_is_left_as_it_is(store, tmp_path, monkeypatch):
+    (tmp_path / 'grid.py').write_text('sweep = lambda: [{}]')
+    flags = {'CONFIG': SimpleNamespace(value=small(store)), 'workdir': lambda: str(tmp_path / 'work')}
+    made_of = SimpleNamespace(**flags, config_file=lambda: str(tmp_path / 'grid.py'), console=Console())
+    monkeypatch.setattr(command, 'cli', made_of)
+    (tmp_path / 'work').mkdir()
+    with alone_in(tmp_path / 'work'), pytest.raises(BadInput, match='another process'):
+        command.main()
+    assert not (tmp_path / 'work' / 'sweep.json').exists()
 
 
 @pytest.mark.parametrize(
@@ -223,6 +240,7 @@ def test_a_workdir_of_another_sweep_is_refused(tmp_path):
         ({'train.micro_batches': 3}, 'multiple of 3'),
         ({'train.devices': 99}, 'config.train.devices is 99'),
         ({'evaluation.tasks': ('mlm', 'nspp')}, "did you mean 'nsp'"),
+        ({'evaluation.refit.tasks': ('nsp', 'random_token')}, r'refit.tasks names random_token, .* \(mlm, nsp, sop\)'),
         ({'evaluation.test_rows': 0}, 'config.evaluation.test_rows'),
         ({'evaluation.refit.rows': 1}, 'config.evaluation.refit.rows'),
         ({'optimizer.clip': -1.0}, 'config.optimizer.clip is -1'),
@@ -238,7 +256,7 @@ def test_a_workdir_of_another_sweep_is_refused(tmp_path):
         ({'seed': -1}, 'config.seed'),
         ({'rows.dupe_factor': 0}, 'config.rows.dupe_factor'),
         ({'objectives': {'mlm': 0.3}}, 'dict'),
-        ({'objectives': {'mlm': {'k': -3}}}, 'mlm.k'),
+        ({'objectives': {'mlm': {'k': -3}}}, 'k is -3'),
         ({'objectives': {'nsp': {}, 'mlm': {'variant': 'original'}}}, 'mixes'),
     ],
 )

@@ -15,5 +15,13 @@ def _use_huge_pages() -> None:
         os.execv(sys.executable, sys.orig_argv)
 
 
+def _end_quietly(kind, error, trace) -> None:
+    """Ctrl-C during the imports: nothing has begun, so there is nothing to say. Later ones are `cli.run`'s."""
+    if issubclass(kind, KeyboardInterrupt):
+        os._exit(130)
+    sys.__excepthook__(kind, error, trace)
+
+
 if sys.argv[0] == '-m':  # so it reads while `python -m` looks for its module: before any slow import
+    sys.excepthook = _end_quietly
     _use_huge_pages()

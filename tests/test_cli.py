@@ -1,6 +1,7 @@
 """The commands as a person calls them: bad input ends in one line and exit code 2, and leaves nothing behind."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -9,13 +10,13 @@ import pytest
 SWEEP = '--config=configs/sweeps/nsp_vs_sop.py'
 
 
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TUNED = os.environ | {'GLIBC_TUNABLES': 'glibc.malloc.hugetlb=1'}  # else a command starts itself again
+
+
 def call(name: str, *arguments: str):
     command = [sys.executable, '-m', f'experiments.{name}', *arguments]
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    tuned = os.environ | {
-        'GLIBC_TUNABLES': 'glibc.malloc.hugetlb=1'
-    }  # else a command starts itself again, with all its imports
-    return subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=300, env=tuned)
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300, env=TUNED)
 
 
 def write(path, content: bytes) -> str:
@@ -65,3 +66,14 @@ def test_a_missing_workdir_is_named():
     done = call('sweep', SWEEP)
     assert done.returncode == 2
     assert '--workdir is missing' in done.stderr
+
+
+def test_ctrl_c_during_the_imports_says_nothing():
+    command = [sys.executable, '-X', 'importtime', '-m', 'experiments.sweep']
+    heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # which a shell's background jobs do not
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=TUNED, preexec_fn=heard) as process:
+        while not process.stderr.readline().endswith(' experiments\n'):
+            pass
+        process.send_signal(signal.SIGINT)
+        said = [line for line in process.stderr if not line.startswith('import time:')]
+    assert (process.returncode, said) == (130, [])

@@ -15,8 +15,9 @@ import numpy as np
 
 from bertx import parallel, train
 from bertx.config import Run
-from bertx.encoder import Encoder, encode
+from bertx.encoder import Encoder, count, encode
 from bertx.encoder_config import EncoderConfig
+from bertx.sweep import Planned
 from bertx.text.pipeline import BatchSource, batches
 from bertx.text.rows import Rows
 from bertx.types import Example, View
@@ -25,12 +26,12 @@ Part = Callable[[], None]  # one unit of work, waited for
 
 
 def turns(parts: dict[str, Part], rounds: int = 5, seconds: float = 3.0) -> dict[str, list[float]]:
-    """Units per second of each part in each round; before the first, one unit that compiles."""
+    """Units per second of each part in each round; each turn begins with a unit that is not counted: the first one
+    compiles, and later ones find their memory and caches taken by the part before."""
     rates: dict[str, list[float]] = {name: [] for name in parts}
-    for part in parts.values():
-        part()
     for _ in range(rounds):
         for name, part in parts.items():
+            part()
             begun, done = time.perf_counter(), 0
             while time.perf_counter() - begun < seconds:
                 part()
@@ -72,6 +73,10 @@ class Training:
         batch = parallel.split_batch(self.mesh, next(self.stream))
         self.waited += time.perf_counter() - begun
         self(batch)
+
+    def ten_batches(self) -> None:
+        for _ in range(10):
+            next(self.stream)
 
     memory = property(lambda self: _memory(self.compiled))
 
@@ -117,37 +122,72 @@ def products(config: EncoderConfig, rows: int, predicted: int) -> tuple[Part, fl
     return part, sum(2.0 * a * b * c for a, b, c in shapes)
 
 
-def torch_training(config: EncoderConfig, batch: Example, gathered: bool) -> Part:
-    """A step of transformers' BertForMaskedLM with AdamW in float32, dropout 0; 15 % of the positions have a label.
+Line = dict[str, Any]
+Peer = Callable[[EncoderConfig, Example], Part]
 
-    gathered: its head is applied to those alone; as released it is applied to all.
+
+def training(p: Planned, mesh, peers: dict[str, Peer], trace: str = '') -> Line:
+    """A run's step beside the matrix products of its forward pass, and beside peers on the same batch.
+
+    trace: a folder for a profile of three steps.
     """
-    import torch
-    from transformers import BertConfig, BertForMaskedLM
+    step = Training(p.run, p.store, mesh)
+    tokens, flops = p.run.train['batch'] * p.run.rows.length, p.run.flops_per_step
+    predicted = p.run.train['batch'] * getattr(p.run.objectives.get('mlm'), 'k', 0)
+    matrices, product_flops = products(p.run.encoder, tokens, predicted)
+    parts: dict[str, Part] = {'step': step, 'with data': step.with_data, 'products': matrices}
+    parts['host'] = step.ten_batches
+    parts |= {name: peer(p.run.encoder, step.batch) for name, peer in peers.items()}
+    if trace:
+        step()
+        with jax.profiler.trace(trace):
+            for _ in range(3):
+                step()
+    rates = turns(parts)
+    middle = {name: statistics.median(rate) for name, rate in rates.items()}
+    return {
+        'size': p.arm,
+        'parameters': count(step.state.params),
+        'tokens/s': middle['step'] * tokens,
+        'GFLOP/s': middle['step'] * flops / 1e9,
+        'products GFLOP/s': middle['products'] * product_flops / 1e9,
+        'of products': ratio(rates, 'step', 'products') * flops / product_flops,
+        'memory MB': step.memory / 1e6,
+        'compile s': step.compile_s,
+        'data / fixed': ratio(rates, 'with data', 'step'),
+        'host tokens/s': middle['host'] * 10 * tokens,
+    } | {f'x {name}': ratio(rates, 'step', name) for name in peers}
 
-    model = BertForMaskedLM(
-        BertConfig(
-            vocab_size=config.vocab_size, hidden_size=config.width, num_hidden_layers=config.layers,
-            num_attention_heads=config.heads, intermediate_size=config.mlp_width,
-            max_position_embeddings=config.max_positions, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-        )
-    ).train()  # fmt: skip
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    tokens, mask, types = (
-        torch.tensor(np.asarray(x)).long() for x in (batch.tokens, batch.segment_ids, batch.type_ids)
-    )
-    chosen = torch.rand(tokens.shape) < 0.15
-    labels = torch.where(chosen, tokens, -100)
 
-    def part() -> None:
-        optimizer.zero_grad()
-        if gathered:
-            hidden = model.bert(tokens, attention_mask=mask, token_type_ids=types).last_hidden_state
-            loss = torch.nn.functional.cross_entropy(model.cls(hidden[chosen]), tokens[chosen])
-        else:
-            loss = model(tokens, attention_mask=mask, token_type_ids=types, labels=labels).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+def arms(planned: list[Planned], mesh) -> list[Line]:
+    """The steps of several runs, the first of which is the measure."""
+    steps = {p.arm: Training(p.run, p.store, mesh) for p in planned}
+    rates = turns(dict(steps), seconds=1.0)
+    tokens = {p.arm: p.run.train['batch'] * p.run.rows.length for p in planned}
+    return [
+        {
+            'arm': p.arm,
+            'parameters': count(steps[p.arm].state.params),
+            'MFLOP a token': p.run.flops_per_step / tokens[p.arm] / 1e6,
+            'tokens/s': statistics.median(rates[p.arm]) * tokens[p.arm],
+            f'x {planned[0].arm}': ratio(rates, p.arm, planned[0].arm),
+        }
+        for p in planned
+    ]
 
-    return part
+
+def inference(encoders: dict[str, EncoderConfig], batch: int, length: int) -> list[Line]:
+    """The encoders with random weights, the first of which is the measure."""
+    parts = {name: Inference(config, batch, length) for name, config in encoders.items()}
+    rates, measure = turns(dict(parts)), next(iter(parts))
+    return [
+        {
+            'encoder': name,
+            'parameters': count(part.params),
+            'tokens/s': statistics.median(rates[name]) * batch * length,
+            f'x {measure}': ratio(rates, name, measure),
+            'memory MB': part.memory / 1e6,
+            'compile s': part.compile_s,
+        }
+        for name, part in parts.items()
+    ]

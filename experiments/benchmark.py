@@ -1,16 +1,16 @@
-"""Speed and memory on whatever device there is: the training step, or with --inference the encoders of the families.
+"""Speed and memory on whatever device there is: the training step, a sweep's arms, or the families' encoders.
 
     python -m experiments.benchmark --config=configs/benchmark.py --workdir=runs/benchmark --sizes=mini,small
+    python -m experiments.benchmark --config=configs/sweeps/token_objectives.py --workdir=runs/benchmark --arms
     python -m experiments.benchmark --config=configs/benchmark.py --workdir=runs/benchmark --inference --sizes=base
 
 Training is measured beside transformers' BertForMaskedLM under torch where requirements-dev.txt is installed, with its
 head on all positions and on the predicted ones. The table goes to the terminal, its numbers to benchmark.json.
 """
 
+import functools
 import importlib.util
 import json
-import statistics
-from typing import Any
 
 import jax
 from absl import flags
@@ -18,88 +18,51 @@ from etils import epath
 from rich.table import Table
 
 from bertx import benchmark, parallel, sweep
-from bertx.encoder import count
 from bertx.families import FAMILIES, encoder_of
 from bertx.results import write_atomically
-from experiments import cli
+from experiments import cli, peer
+from experiments.sweep import points
 
 SIZES = flags.DEFINE_list('sizes', ['mini'], 'Sizes of the encoder.')
 FAMILY = flags.DEFINE_list('families', list(FAMILIES), 'With --inference: which to compare; the first is the measure.')
 INFERENCE = flags.DEFINE_bool('inference', False, 'The forward pass of encoders with random weights.')
+ARMS = flags.DEFINE_bool('arms', False, 'Each arm of the sweep in --config; the first is the measure.')
 PROFILE = flags.DEFINE_string('profile', '', 'A folder for a trace of three steps.')
-Line = dict[str, Any]
 
 
-def training(config, size: str, workdir: epath.Path) -> Line:
-    point = {'arm': size, 'encoder.size': size}
-    [p] = sweep.plan(config, [point], workdir)
+def measured(config, workdir: epath.Path) -> list[benchmark.Line]:
     mesh = parallel.data_mesh(config.train.devices)
-    step = benchmark.Training(p.run, p.store, mesh)
-    tokens = p.run.train['batch'] * p.run.rows.length
-    predicted = p.run.train['batch'] * getattr(p.run.objectives.get('mlm'), 'k', 0)
-    matrices, flops = benchmark.products(p.run.encoder, tokens, predicted)
-    host = lambda: [next(step.stream) for _ in range(10)] and None
-    parts: dict[str, benchmark.Part] = {
-        'step': step, 'with data': step.with_data, 'products': matrices, 'host': host,
-    }  # fmt: skip
+    if ARMS.value:
+        firsts = {point['arm']: point for point in reversed(points(cli.config_file()))}
+        return benchmark.arms(sweep.plan(config, list(firsts.values())[::-1], workdir), mesh)
+    if INFERENCE.value:
+        settings = {'precision': config.encoder.precision, 'max_positions': 512}
+        of = lambda family, size: encoder_of(family, size, config.data.vocab_size, **settings)
+        encoders = {f'{family} {size}': of(family, size) for size in SIZES.value for family in FAMILY.value}
+        return benchmark.inference(encoders, config.train.batch, config.rows.length)
+    peers: dict[str, benchmark.Peer] = {}
     if importlib.util.find_spec('torch') and jax.default_backend() == 'cpu':
-        parts['torch'] = benchmark.torch_training(p.run.encoder, step.batch, gathered=False)
-        parts['torch gathered'] = benchmark.torch_training(p.run.encoder, step.batch, gathered=True)
-    if PROFILE.value:
-        step()
-        with jax.profiler.trace(PROFILE.value):
-            for _ in range(3):
-                step()
-    rates = benchmark.turns(parts)
-    middle = {name: statistics.median(rate) for name, rate in rates.items()}
-    peak, done = middle['products'] * flops, middle['step'] * p.run.flops_per_step
-    line = {
-        'size': size,
-        'parameters': count(step.state.params),
-        'tokens/s': middle['step'] * tokens,
-        'GFLOP/s': done / 1e9,
-        'of products': benchmark.ratio(rates, 'step', 'products') * p.run.flops_per_step / flops,
-        'products GFLOP/s': peak / 1e9,
-        'memory MB': step.memory / 1e6,
-        'compile s': step.compile_s,
-        'data / fixed': benchmark.ratio(rates, 'with data', 'step'),
-        'host tokens/s': middle['host'] * 10 * tokens,
-    }
-    peers = [name for name in parts if name.startswith('torch')]
-    return line | {f'x {name}': benchmark.ratio(rates, 'step', name) for name in peers}
-
-
-def inference(config, size: str) -> list[Line]:
-    batch, length = config.train.batch, config.rows.length
-    settings = {'precision': config.encoder.precision, 'max_positions': 512}
-    encoders = {f: encoder_of(f, size, config.data.vocab_size, **settings) for f in FAMILY.value}
-    parts = {f: benchmark.Inference(c, batch, length) for f, c in encoders.items()}
-    rates = benchmark.turns(dict(parts))
-    return [
-        {
-            'family': f,
-            'size': size,
-            'parameters': count(part.params),
-            'tokens/s': statistics.median(rates[f]) * batch * length,
-            f'x {FAMILY.value[0]}': benchmark.ratio(rates, f, FAMILY.value[0]),
-            'memory MB': part.memory / 1e6,
-            'compile s': part.compile_s,
+        peers = {
+            'torch': functools.partial(peer.torch_training, gathered=False),
+            'torch gathered': functools.partial(peer.torch_training, gathered=True),
         }
-        for f, part in parts.items()
-    ]
+    planned = sweep.plan(config, [{'arm': size, 'encoder.size': size} for size in SIZES.value], workdir)
+    return [benchmark.training(p, mesh, peers, PROFILE.value) for p in planned]
 
 
 def main() -> int:
     config, workdir = cli.CONFIG.value, epath.Path(cli.workdir())
-    if INFERENCE.value:
-        lines = [line for size in SIZES.value for line in inference(config, size)]
-    else:
-        lines = [training(config, size, workdir) for size in SIZES.value]
+    lines = measured(config, workdir)
     table = Table(title=f'{config.train.batch} x {config.rows.length} on {jax.devices()[0].device_kind}')
     show = lambda x: x if isinstance(x, str) else f'{x:,.0f}' if x >= 100 else f'{x:.2f}'
-    for name in lines[0]:  # a figure a row, so that any number of sizes can be read
-        table.add_row(name, *(show(line[name]) for line in lines))
-    table.show_header = False
+    if len(lines) > len(lines[0]):
+        table = Table(*lines[0], title=table.title)
+        rows = [list(line.values()) for line in lines]
+    else:  # a figure a row, so that a narrow terminal will do
+        table.show_header = False
+        rows = [[name, *(line[name] for line in lines)] for name in lines[0]]
+    for row in rows:
+        table.add_row(*map(show, row))
     cli.console.print(table)
     workdir.mkdir(parents=True, exist_ok=True)
     write_atomically(workdir / 'benchmark.json', json.dumps(lines, indent=1))

@@ -12,6 +12,7 @@ are wanted.
 import dataclasses
 import json
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from absl import flags
 from etils import epath
@@ -49,7 +50,7 @@ def convert(source: str, target: str, wanted: Sequence[str] = ()) -> Iterator[st
 
 
 def main() -> int:
-    f = flags.FLAGS
+    f: Any = flags.FLAGS
     for line in convert(f['from'].value, f['to'].value, f['heads'].value):
         print(line)
     return cli.DONE

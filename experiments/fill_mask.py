@@ -8,6 +8,7 @@ printed beside the independent choices with the log-probability of each choice a
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from absl import flags
@@ -41,7 +42,7 @@ def lines(folder: str, text: str, top: int, iterations: int | None) -> Iterator[
 
 
 def main() -> int:
-    f = flags.FLAGS
+    f: Any = flags.FLAGS
     for line in lines(f['from'].value, f.text, f.top, f.iterations):
         print(line)
     return cli.DONE

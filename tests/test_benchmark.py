@@ -1,13 +1,14 @@
 """The benchmark's own arithmetic, and that all its parts run."""
 
+import functools
 import json
 
 import pytest
 from etils import epath
 
-from bertx import benchmark
+from bertx import benchmark, parallel, sweep
 from bertx.families import encoder_of
-from experiments.benchmark import training
+from experiments import peer
 from tests.test_sweep import small
 
 
@@ -32,7 +33,11 @@ def test_products_have_the_flops_of_the_encoder():
 
 def test_training_is_measured_beside_torch(store, tmp_path, monkeypatch):
     monkeypatch.setattr(benchmark.turns, '__defaults__', (2, 0.05))
-    line = training(small(store), 'tiny', epath.Path(tmp_path))
-    assert {'x torch', 'x torch gathered', 'data / fixed', 'of products'} <= line.keys()
+    planned = sweep.plan(small(store), [{'arm': 'tiny'}], epath.Path(tmp_path))
+    peers = {f'torch {x}': functools.partial(peer.torch_training, gathered=x) for x in (True, False)}
+    line = benchmark.training(planned[0], parallel.data_mesh(1), peers)
+    assert {'x torch True', 'x torch False', 'data / fixed', 'of products'} <= line.keys()
     assert all(value > 0 for key, value in line.items() if key != 'size')
     json.dumps(line)
+    (same,) = benchmark.arms(planned, parallel.data_mesh(1))
+    assert same['x tiny'] == 1.0

@@ -158,7 +158,7 @@ class _SplitWriter:
             self.unigram_V += np.bincount(tokens[start : start + 2**22], minlength=len(self.unigram_V))
         self.max_token = max(self.max_token, int(tokens.max()))
         # The content's hash looks through the shards: it is the same however the split was cut.
-        columns = (tokens, starts, lengths, np.diff(sentence_offsets))
+        columns: tuple[Any, ...] = (tokens, starts, lengths, np.diff(sentence_offsets))
         for hash_, values in zip(self.hashes.values(), columns, strict=True):
             hash_.update(np.ascontiguousarray(values, values.dtype.newbyteorder('<')).data)
         self._clear()

@@ -113,7 +113,7 @@ class Tokenizer:
     def train_words(cls, sentences: Iterable[str], vocab_size: int, lowercase: bool = True) -> 'Tokenizer':
         """One token for each of the most frequent words, which are what stands between spaces."""
         _check_size(vocab_size)
-        normalizer = _normalizer(lowercase)
+        normalizer: Any = _normalizer(lowercase)  # whose stubs lack its properties
         normalizer.handle_chinese_chars = False  # it would put spaces around each of them
         # '[MASK]' in a text is no word, lest it be looked up like one and become the special token.
         marks = '|'.join(special[1:-1] for special in SPECIALS)

@@ -4,15 +4,19 @@ import os
 import pickle
 import subprocess
 import sys
+import zlib
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from bertx.errors import BadInput
-from bertx.text.store import StoreWriter, TokenStore, _Column, check_tokenizer
+from bertx.text import writer as module
+from bertx.text.store import TokenStore, _Column, check_tokenizer
 from bertx.text.tokenizer import Tokenizer
+from bertx.text.writer import StoreWriter, columns
 
 WORDS = ['alpha', 'beta', 'gamma', 'delta', 'epsilon', 'zeta', 'eta', 'theta', 'iota', 'kappa']
 
@@ -39,11 +43,20 @@ def corpus(tokenizer):
     }
 
 
+def batch(split, name, sentences, vocab_size=60):
+    tokens, starts = (np.concatenate(column) for column in zip(*sentences, strict=True))
+    lengths = np.array([len(ids) for ids, _ in sentences])
+    row = name, split, zlib.crc32(name.encode())
+    return columns([row], np.array([len(lengths)]), lengths, tokens, starts, vocab_size)
+
+
 def write(out, corpus, tokenizer, shard_tokens=2**26):
-    with StoreWriter(out, tokenizer, list(corpus), shard_tokens) as writer:
-        for split, documents in corpus.items():
-            for name, sentences in documents:
-                writer.add(split, name, sentences)
+    with mock.patch.object(module, 'SHARD_TOKENS', shard_tokens), StoreWriter(out, list(corpus), 'job') as writer:
+        if not writer.tokenizer:
+            writer.start(tokenizer)
+        documents = [(split, *document) for split, documents in corpus.items() for document in documents]
+        for document in documents[writer.read :]:
+            writer.add(batch(*document, tokenizer.vocab_size))
         writer.finish('en', 'text:x', options={'a': 1})
     return TokenStore(out)
 
@@ -161,12 +174,11 @@ def test_large_vocabularies_take_four_bytes(tmp_path):
     assert split.gather(np.arange(4)).tolist() == ids.tolist()
 
 
-def test_what_cannot_be_stored_is_refused(tmp_path, tokenizer):
-    ones = np.ones(1, np.uint8)
-    for ids in ([tokenizer.vocab_size], [-1], []):
-        with pytest.raises(ValueError, match='doc7'), StoreWriter(tmp_path / 'store', tokenizer, ['train']) as writer:
-            writer.add('train', 'doc7', [(np.array([5], np.int32), ones), (np.array(ids, np.int32), ones[: len(ids)])])
-    assert os.listdir(tmp_path) == []
+def test_what_cannot_be_stored_is_refused():
+    for ids in ([60], [-1], []):
+        sentences = [(np.array([5]), np.ones(1)), (np.array(ids, np.int32), np.ones(len(ids)))]
+        with pytest.raises(ValueError, match='doc7'):
+            batch('train', 'doc7', sentences)
 
 
 def test_pickles_by_path(tmp_path, corpus, tokenizer):
@@ -243,22 +255,44 @@ def test_other_bad_questions(tmp_path, corpus, tokenizer):
         write(tmp_path / 'store', corpus, tokenizer)
 
 
-def test_a_failed_write_leaves_nothing(tmp_path, corpus, tokenizer):
-    writer = StoreWriter(tmp_path / 'store', tokenizer, ['train'], 1)
-    with pytest.raises(RuntimeError, match='halfway'), writer:
-        writer.add('train', *corpus['train'][0])
-        assert len(list(writer.partial.iterdir())) == 1
-        raise RuntimeError('halfway')
-    assert os.listdir(tmp_path) == []
+def test_a_failed_write_leaves_what_is_finished(tmp_path, corpus, tokenizer, monkeypatch):
+    def fail(job, *documents):
+        with pytest.raises(RuntimeError, match='halfway'), StoreWriter(tmp_path / 'store', list(corpus), job) as writer:
+            before = writer.read
+            if not writer.tokenizer:
+                writer.start(tokenizer)
+            for document in documents:
+                writer.add(batch('train', *document, tokenizer.vocab_size))
+            raise RuntimeError('halfway')
+        return before
+
+    whole = write(tmp_path / 'whole', corpus, tokenizer, 50)
+    monkeypatch.setattr(module, 'SHARD_TOKENS', 50)
+    documents = corpus['train']
+    assert fail('job', *documents[:2]) == 0
+    assert os.listdir(tmp_path) == ['whole'], 'nothing was finished'
+    assert fail('job', *documents[:20]) == 0
+    done = fail('job')
+    assert 10 < done < 20, 'up to the last shard'
+    assert fail('another job') == 0
+    assert os.listdir(tmp_path) == ['whole']
+    fail('job', *documents[:20])
+    shard = tmp_path / '.store.partial' / 'train-00000.arrow'
+    shard.write_bytes(shard.read_bytes()[:-1] + b'x')
+    assert fail('job', *documents[:20]) == 0, 'damaged'
+    assert fail('job') == done
+    assert write(tmp_path / 'store', corpus, tokenizer, 50).meta == whole.meta
+    for path in (tmp_path / 'whole').iterdir():
+        assert path.read_bytes() == (tmp_path / 'store' / path.name).read_bytes()
 
 
 def test_a_full_disk_is_told(tmp_path, corpus, tokenizer, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, 'No space left on device')
 
-    for module, name in ((pa, 'OSFile'), (os, 'fsync')):
+    for place, name in ((pa, 'OSFile'), (os, 'fsync')):
         with monkeypatch.context() as patch:
-            patch.setattr(module, name, full)
+            patch.setattr(place, name, full)
             with pytest.raises(BadInput, match=rf'{tmp_path}: no space left \(\d+ MB free\)'):
                 write(tmp_path / 'store', corpus, tokenizer)
         assert os.listdir(tmp_path) == []
@@ -272,27 +306,25 @@ def test_arrow_gives_the_number_of_the_error():
     assert error.value.errno == errno.ENOSPC  # what the message of the test above depends on
 
 
-KILLED = """
-import os, sys, numpy as np
-from bertx.text.store import StoreWriter
+RUNNING = """
+import sys
 from bertx.text.tokenizer import Tokenizer
-with StoreWriter(sys.argv[1], Tokenizer.train(['a b c'], 60), ['train'], 1) as writer:
-    writer.add('train', 'one', [(np.array([5]), np.array([1]))])
+from bertx.text.writer import StoreWriter
+with StoreWriter(sys.argv[1], ['train'], 'another job') as writer:
+    writer.start(Tokenizer.train(['a b c'], 60))
     print('written', flush=True)
     sys.stdin.read()
-    os._exit(9)
 """
 
 
-def test_a_killed_or_a_running_writer(tmp_path, corpus, tokenizer):
+def test_a_running_writer(tmp_path, corpus, tokenizer):
     environment = {**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)}
-    command = [sys.executable, '-c', KILLED, str(tmp_path / 'store')]
+    command = [sys.executable, '-c', RUNNING, str(tmp_path / 'store')]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout.readline() == b'written\n'
         with pytest.raises(BadInput, match='another process is writing this token store'):
             write(tmp_path / 'store', corpus, tokenizer)
-        process.stdin.close()
-        assert process.wait() == 9
+        process.kill()
     assert os.listdir(tmp_path) == ['.store.partial']
     with pytest.raises(BadInput, match='there is no such folder'):
         TokenStore(tmp_path / 'store')

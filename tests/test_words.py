@@ -12,6 +12,7 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from bertx.errors import BadInput
 from bertx.select import WholeWords
+from bertx.text import known
 from bertx.text.prepare import PrepareOptions, prepare
 from bertx.text.rows import RowOptions, Rows
 from bertx.text.tokenizer import Tokenizer
@@ -70,6 +71,32 @@ def words(tokenizer: Tokenizer, text: str, **kwargs) -> list[str]:
     ((ids, starts),) = tokenizer.encode([text], **kwargs)
     assert starts[0] == 1 and starts.dtype == np.uint8
     return ''.join(' ' * int(start) + texts[i] for i, start in zip(ids.tolist(), starts, strict=True)).split()
+
+
+ODD = [
+    'the quick  brown', '', ' fox', 'fox ', '[MASK] [UNK]', 'caf\u0301e \u0301 \u0301fox', '\x00 \u200b',
+    'ab\tc\u00a0d\u2003e', 'Ελλάς ΣΑΣ İ ﬁ ½', '你好 dog,cat 。', 'q' * 200 + ' dog', '▁the Ġfox ##ox',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize('lowercase', [True, False])
+@pytest.mark.parametrize('kind', [*KINDS, 'words'])
+def test_many_are_encoded_as_one_by_one(kind, lowercase, monkeypatch):
+    text = [*ODD, *TEXT.split(), TEXT.upper()]
+    if kind == 'wordpiece':
+        tokenizer = Tokenizer.train(text, 75, lowercase)
+    else:
+        tokenizer = Tokenizer.train_words(text, 30, lowercase) if kind == 'words' else KINDS[kind]()
+    assert (tokenizer._by_space is True) == (kind in ('wordpiece', 'words'))
+    for most in (2**20, 3):
+        monkeypatch.setattr(known, '_MOST', most)
+        for sentences in ([TEXT, *ODD], ODD[::-1], [], ['']):
+            ids, starts, lengths = tokenizer.encode_many(sentences)
+            alone = [tokenizer.encode([sentence])[0] for sentence in sentences]
+            assert lengths.tolist() == [len(pair[0]) for pair in alone]
+            for column, found in enumerate((ids, starts)):
+                assert found.tolist() == [value for pair in alone for value in pair[column].tolist()]
+                assert found.dtype == (np.int32, np.uint8)[column]
 
 
 @pytest.mark.parametrize('kind', [name for name in KINDS if name != 'uncut, Ġ'])

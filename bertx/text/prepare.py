@@ -1,29 +1,37 @@
 """From a corpus to a token store: split by document, train a tokenizer on the training split, encode, write."""
 
-import collections
 import contextlib
 import dataclasses
+import functools
 import hashlib
-import itertools
+import importlib.metadata
 import logging
-from array import array
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import tokenizers
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
 from bertx.errors import BadInput, unknown
+from bertx.text.documents import Document, Source
 from bertx.text.sentences import check_language, split
-from bertx.text.sources import Document, Source, open_source
-from bertx.text.store import StoreWriter, TokenStore, check_free, check_tokenizer
-from bertx.text.tokenizer import VOCABULARIES, Tokenizer
-from bertx.text.words import Finder, finder
+from bertx.text.sources import open_source
+from bertx.text.store import TokenStore, check_free, check_tokenizer
+from bertx.text.tokenizer import VOCABULARIES, Counts, Tokenizer
+from bertx.text.words import finder
+from bertx.text.workers import in_order
+from bertx.text.writer import StoreWriter, columns
 
 log = logging.getLogger(__name__)
 
-_BATCH = 4096  # sentences encoded at once: enough to keep the tokenizer's threads busy
+_BATCH = 2**20  # characters that a process has at once
+_WORTH = 2**24  # bytes of text for which a process of its own is started: that takes as long as to encode these
 _MANY_UNKNOWN = 0.05  # a share of [UNK] above this hints at a tokenizer made for another language
 
 
@@ -47,30 +55,38 @@ class PrepareOptions:
 def prepare(options: PrepareOptions, out: str | Path) -> TokenStore:
     """The token store of these options in folder `out`: made, or found there. BadInput if another one is there.
 
-    Reads the corpus once, and once more before that where a tokenizer has to be trained. Memory holds a shard of each
-    split, the distinct words and 8 bytes a document.
+    Reads the corpus once, and once more before that where a tokenizer has to be trained. Memory holds a shard, the
+    longest documents, the distinct words and 8 bytes a document. After a kill the same call goes on.
     """
     _check(options)
     out = Path(out).expanduser()
     if (out / 'meta.json').is_file():
         return _found(options, out)
     check_free(out)  # before the work, not after it
-    source, words = open_source(options.source), finder(options.words)
-    given = options.tokenizer
-    tokenizer = Tokenizer.load(given, options.lowercase) if given else _train(options, source)
+    source, given = open_source(options.source), options.tokenizer
+    finder(options.words)  # its library may lack
+    tokenizer = Tokenizer.load(given, options.lowercase) if given else None
+    about = {'options': dataclasses.asdict(options), 'source_sha256': source.digest()}
+    job = [about, tokenizer and tokenizer.fingerprint, tokenizers.__version__, importlib.metadata.version('sentencex')]
     splits = [name for name, share in _shares(options).items() if share]
-    with StoreWriter(out, tokenizer, splits) as writer:
-        report = _write(options, source, tokenizer, words, writer)
-        _require_splits(options, report['documents'])
-        about = {'options': dataclasses.asdict(options), 'source_sha256': source.digest(), 'report': report}
+    with StoreWriter(out, splits, job) as writer:
+        if not writer.tokenizer:
+            writer.start(tokenizer or _train(options, source))
+        assert writer.tokenizer
+        encode = functools.partial(_encode, options, writer.tokenizer)
+        for batch in _parallel(encode, source, 'store', writer.read):
+            writer.add(batch)
+        _require_splits(options, writer.flush())
         writer.finish(options.language, options.source, **about)
+    store = TokenStore(out)
+    report = store.meta['report']
     log.info('%s: %s', out, report)
     if report['unknown_share'] > _MANY_UNKNOWN:
         log.warning(
             '%.1f %% of the tokens are unknown to the tokenizer; is it for language %r and for %s text?',
             100 * report['unknown_share'], options.language, 'lower-cased' if options.lowercase else 'cased',
         )  # fmt: skip
-    return TokenStore(out)
+    return store
 
 
 def assign(options: PrepareOptions, text: str) -> str:
@@ -134,21 +150,36 @@ def _side(options: PrepareOptions, hash_: int) -> str:
 
 
 def _train(options: PrepareOptions, source: Source) -> Tokenizer:
-    documents: collections.Counter = collections.Counter()
+    documents: Counts = Counts()
 
-    def lines() -> Iterator[str]:
-        for document in _tracked(source, 'tokenizer'):
-            side = assign(options, document.text)
-            documents[side] += 1
-            if side == 'train':
-                yield from document.text.split('\n')
+    def counts() -> Iterator[Counts]:
+        for sides, strings in _parallel(functools.partial(_count, options), source, 'tokenizer'):
+            documents.update(sides)
+            yield strings
         _require_splits(options, documents)
 
     train = Tokenizer.train_words if options.vocabulary == 'words' else Tokenizer.train
-    tokenizer = train(lines(), options.vocab_size, options.lowercase)
+    tokenizer = train(counts(), options.vocab_size, options.lowercase)
     if tokenizer.vocab_size < options.vocab_size:
         log.warning('the corpus has words for a vocabulary of %d, not %d', tokenizer.vocab_size, options.vocab_size)
     return tokenizer
+
+
+def _count(options: PrepareOptions, documents: list[Document]) -> tuple[Counts, Counts]:
+    """Documents of each side, and of the training side how often each string between spaces comes."""
+    sides = [assign(options, document.text) for document in documents]
+    texts = [document.text for document, side in zip(documents, sides, strict=True) if side == 'train']
+    return Counts(sides), Counts(' '.join(texts).replace('\n', ' ').split(' '))
+
+
+def _encode(options: PrepareOptions, tokenizer: Tokenizer, documents: list[Document]) -> pa.RecordBatch:
+    parts = [split(document.text, options.language) for document in documents]
+    ids, starts, lengths = tokenizer.encode_many(list(chain.from_iterable(parts)), finder(options.words))
+    hashes = [_hash(options, document.text) for document in documents]
+    owner = np.repeat(np.arange(len(documents)), [len(part) for part in parts])
+    rows = [(d.name, _side(options, hash_), hash_) for d, hash_ in zip(documents, hashes, strict=True)]
+    sentences = np.bincount(owner[lengths > 0], minlength=len(documents))
+    return columns(rows, sentences, lengths[lengths > 0], ids, starts, tokenizer.vocab_size)
 
 
 def _require_splits(options: PrepareOptions, documents: Mapping[str, int]) -> None:
@@ -164,52 +195,23 @@ def _require_splits(options: PrepareOptions, documents: Mapping[str, int]) -> No
             )
 
 
-def _write(
-    options: PrepareOptions, source: Source, tokenizer: Tokenizer, words: Finder | None, writer: StoreWriter
-) -> dict:
-    """Encodes and writes all documents; the counts that go into meta.json as `report`."""
-    documents = {name: 0 for name, share in _shares(options).items() if share}
-    sentences = tokens = unknown = empty = 0
-    hashes = array('Q')
-
-    for batch in _batches(options, source):
-        encoded = iter(tokenizer.encode(list(itertools.chain.from_iterable(parts for _, parts in batch)), words=words))
-        for document, parts in batch:
-            kept = [pair for pair in itertools.islice(encoded, len(parts)) if len(pair[0])]
-            if not kept:
-                empty += 1
-                continue
-            hash_ = _hash(options, document.text)
-            hashes.append(hash_)
-            side = _side(options, hash_)
-            writer.add(side, document.name, kept)
-            documents[side] += 1
-            sentences += len(kept)
-            tokens += sum(len(ids) for ids, _ in kept)
-            if tokenizer.unk_id is not None:
-                unknown += sum(int((ids == tokenizer.unk_id).sum()) for ids, _ in kept)
-    return {
-        'documents': documents,
-        'sentences': sentences,
-        'tokens': tokens,
-        'duplicate_documents': len(hashes) - len(np.unique(np.frombuffer(hashes, np.uint64))) if hashes else 0,
-        'empty_documents': empty,
-        'unknown_share': unknown / tokens if tokens else 0.0,
-    }
+def _parallel(function: Callable[[list[Document]], Any], source: Source, what: str, skip: int = 0) -> Iterator[Any]:
+    """The function of all documents but the first `skip`, some at a time, in order, on all cores."""
+    documents = islice(_tracked(source, what), skip, None)
+    return in_order(function, _batches(documents), min(os.cpu_count() or 1, source.bytes // _WORTH))
 
 
-def _batches(options: PrepareOptions, source: Source) -> Iterator[list[tuple[Document, list[str]]]]:
-    """Documents with their sentences, whole, in lists of `_BATCH` sentences or somewhat more."""
-    batch: list[tuple[Document, list[str]]] = []
+def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    batch: list[Document] = []
     size = 0
-    for document in _tracked(source, 'store'):
-        parts = split(document.text, options.language)
-        batch.append((document, parts))
-        size += len(parts)
+    for document in documents:
+        batch.append(document)
+        size += len(document.text)
         if size >= _BATCH:
             yield batch
             batch, size = [], 0
-    yield batch
+    if batch:
+        yield batch
 
 
 def _tracked(source: Source, what: str) -> Iterable[Document]:

@@ -14,6 +14,7 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from bertx.errors import BadInput
+from bertx.text.known import Known
 from bertx.text.words import Finder
 
 SPECIALS = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')  # ids 0 to 4 in what is trained here
@@ -24,9 +25,11 @@ ROLES = {
     'sep': ('[SEP]', '</s>', '<sep>'),
     'mask': ('[MASK]', '<mask>'),
 }
+Counts = collections.Counter[str]
 VOCABULARIES = ('wordpiece', 'words')  # that can be trained
 _UNUSED = re.compile(r'\[unused\d+\]')  # spare rows of BERT's vocab.txt
-_CHUNKS = 1_000_000  # distinct space-separated strings to hold while counting words: some 100 MB
+_CHUNKS = 2**20  # distinct space-separated strings to hold while counting words: some 100 MB
+_WORDS = 2**19  # distinct words to train on, the most frequent: 500 MB in the library. English has as many in 1 GB
 
 
 class Tokenizer:
@@ -76,14 +79,23 @@ class Tokenizer:
         parts = self._tokenizer.pre_tokenizer.pre_tokenize_str(text) if self._tokenizer.pre_tokenizer else [(text, ())]
         words = sum(not part.isspace() for part, _ in parts)
         self._uncut = words == 1
+        cut = content.get('pre_tokenizer') or {}
+        cut = cut.get('pretokenizers', [cut])[0]
+        self._by_space = (
+            cut.get('type') in ('BertPreTokenizer', 'WhitespaceSplit')
+            and (content.get('normalizer') or {}).get('type', 'BertNormalizer') == 'BertNormalizer'
+            and all(token['special'] for token in content.get('added_tokens', ()))  # others are found across spaces
+        )
+        self._known = Known(self._encode)
         # Whether word starts are what the name says. Of others each piece is a word, or each sentence.
         self.marks_words: bool = words == 2 or self._uncut and bool(self._mark)
 
     @classmethod
-    def train(cls, sentences: Iterable[str], vocab_size: int, lowercase: bool = True) -> 'Tokenizer':
+    def train(cls, sentences: Iterable[str | Counts], vocab_size: int, lowercase: bool = True) -> 'Tokenizer':
         """A WordPiece tokenizer as BERT's, with at most `vocab_size` entries: fewer where the text has no more words.
+        In place of sentences: how often each string between spaces comes in them.
 
-        The result depends on the words and their counts alone: not on their order, threads or the process. The
+        The result depends on the words and their counts alone (up to `_WORDS` of them): not on order or threads. The
         library's own training numbers the '##x' pieces in the order of a randomly seeded hash map, and breaks ties by
         these numbers. So the pieces of one character are given to it in code point order, in the guise of specials.
         """
@@ -110,7 +122,7 @@ class Tokenizer:
         return cls(_wordpiece(learner.get_vocab(), lowercase).to_str())
 
     @classmethod
-    def train_words(cls, sentences: Iterable[str], vocab_size: int, lowercase: bool = True) -> 'Tokenizer':
+    def train_words(cls, sentences: Iterable[str | Counts], vocab_size: int, lowercase: bool = True) -> 'Tokenizer':
         """One token for each of the most frequent words, which are what stands between spaces."""
         _check_size(vocab_size)
         normalizer: Any = _normalizer(lowercase)  # whose stubs lack its properties
@@ -151,6 +163,9 @@ class Tokenizer:
         if '[UNK]' not in vocabulary:
             raise BadInput(f'{path}: the vocabulary has no unk token; add [UNK]')
         return cls(_wordpiece(vocabulary, lowercase).to_str(), str(path))
+
+    def __reduce__(self):
+        return Tokenizer, (self.text,)
 
     def save(self, folder: str | Path) -> None:
         """Writes tokenizer.json into a folder, made if need be."""
@@ -202,10 +217,27 @@ class Tokenizer:
         '[MASK]' and the like are read as any other text, unless `allow_special` makes them the special token.
         words: finds them in place of the tokenizer; a piece belongs to the word of its last letter.
         """
+        ids, starts, lengths = self._encode(sentences, allow_special, words)
+        ends = np.cumsum(lengths)
+        return [(ids[end - n : end], starts[end - n : end]) for end, n in zip(ends, lengths, strict=True)]
+
+    def encode_many(
+        self, sentences: Sequence[str], words: Finder | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The same for all of them, one after the other, and how many tokens each has [sentences] int64.
+
+        Where the tokenizer looks at no more than what stands between two spaces, each such string is encoded once.
+        """
+        if words or not self._by_space:
+            return self._encode(sentences, words=words)
+        return self._known(sentences)
+
+    def _encode(
+        self, sentences: Sequence[str], allow_special: bool = False, words: Finder | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         self._tokenizer.encode_special_tokens = not allow_special
         encodings = self._tokenizer.encode_batch(list(sentences), add_special_tokens=False)  # `_fast` forgets the words
         lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
-        ends = np.cumsum(lengths)
         ids = np.fromiter(chain.from_iterable(e.ids for e in encodings), np.int32, int(lengths.sum()))
         if words:
             found = zip(sentences, map(words, sentences), encodings, strict=True)
@@ -217,8 +249,8 @@ class Tokenizer:
         starts[1:] = word[1:] != word[:-1]
         if self._uncut and self._mark and not words:
             starts |= self.begins()[ids]
-        starts[(ends - lengths)[lengths > 0]] = 1
-        return [(ids[end - n : end], starts[end - n : end]) for end, n in zip(ends, lengths, strict=True)]
+        starts[(np.cumsum(lengths) - lengths)[lengths > 0]] = 1
+        return ids, starts, lengths
 
     def decode(self, ids: Iterable[int]) -> str:
         """Readable text, special tokens included."""
@@ -236,7 +268,7 @@ def _check_size(vocab_size: int) -> None:
 
 
 def _count_words(
-    sentences: Iterable[str], normalizer: normalizers.Normalizer, pre_tokenizer: pre_tokenizers.PreTokenizer
+    sentences: Iterable[str | Counts], normalizer: normalizers.Normalizer, pre_tokenizer: pre_tokenizers.PreTokenizer
 ) -> collections.Counter:
     """Counts after normalizing and splitting; both look at no more than a space-separated string."""
     normalize, split = normalizer.normalize_str, pre_tokenizer.pre_tokenize_str
@@ -248,13 +280,17 @@ def _count_words(
             for word, _ in split(normalize(chunk)):
                 words[word] += count
         chunks.clear()
+        if len(words) > 2 * _WORDS:
+            keep = words.most_common(_WORDS)
+            words.clear()
+            words.update(dict(keep))
 
     for sentence in sentences:
-        chunks.update(sentence.split(' '))
+        chunks.update(sentence.split(' ') if isinstance(sentence, str) else sentence)
         if len(chunks) > _CHUNKS:
             fold()
     fold()
-    return words
+    return collections.Counter(dict(words.most_common(_WORDS)))
 
 
 def _repeat(words: dict[str, int]) -> Iterator[str]:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bertx import parallel, train
+from bertx import footprint, parallel, train
 from bertx.config import Run
 from bertx.encoder import Encoder, count, encode
 from bertx.encoder_config import EncoderConfig
@@ -53,7 +53,7 @@ class Training:
         self.rows = Rows(store, 'train', run.rows, 0)
         self.vocab, self.root = train.vocabulary(store), jax.random.key(0)
         self.state = train.start(run, self.rows, self.vocab, mesh)
-        _, step = train.functions(run)
+        _, step = train.functions(run, mesh)
         self.stream = batches(BatchSource(self.rows, run.train['batch'], 10**6))
         self.batch = parallel.split_batch(mesh, next(self.stream))
         begun = time.perf_counter()
@@ -78,7 +78,7 @@ class Training:
         for _ in range(10):
             next(self.stream)
 
-    memory = property(lambda self: _memory(self.compiled))
+    memory = property(lambda self: sum(footprint.memory(self.compiled)))
 
 
 class Inference:
@@ -98,13 +98,7 @@ class Inference:
     def __call__(self) -> None:
         jax.block_until_ready(self.compiled(self.params, self.view))
 
-    memory = property(lambda self: _memory(self.compiled))
-
-
-def _memory(compiled) -> int:
-    """Bytes of a compiled program: what goes in, and what it needs meanwhile."""
-    found = compiled.memory_analysis()
-    return found.argument_size_in_bytes + found.temp_size_in_bytes
+    memory = property(lambda self: sum(footprint.memory(self.compiled)))
 
 
 def products(config: EncoderConfig, rows: int, predicted: int) -> tuple[Part, float]:

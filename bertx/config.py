@@ -22,7 +22,10 @@ from bertx.text.prepare import PrepareOptions
 from bertx.text.rows import RowOptions, options_for
 
 # Keys that change how fast a run goes or how much it says, not the numbers it ends with: left out of its hash.
-EXECUTION = ('encoder.unroll', 'train.devices', 'train.log_every', 'train.checkpoint_every', 'train.keep_checkpoints')
+EXECUTION = (
+    'encoder.unroll', 'train.devices', 'train.fsdp', 'train.parallel', 'train.log_every', 'train.checkpoint_every',
+    'train.keep_checkpoints',
+)  # fmt: skip
 
 # Of the encoder, what a config with init_from leaves to the weights.
 SHAPES = ('layers', 'width', 'heads', 'mlp_width', 'embedding_width', 'groups', 'max_positions', 'mask_decoder')

@@ -3,19 +3,38 @@
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
 
 from bertx.encoder_config import EncoderConfig
 from bertx.types import Array, DropoutRates, Tables, View
 
 
+@custom_vmap
+def kept(key, rate, x):
+    """What dropout leaves of x: under `parallel.by_device`, too, by one draw for the rows of all devices."""
+    return jax.random.bernoulli(key, 1.0 - rate, x.shape)
+
+
+@kept.def_vmap
+def _(devices: int, _, key, rate, x):
+    whole = devices * x.shape[1], *x.shape[2:]
+    return jax.random.bernoulli(key, 1.0 - rate, whole).reshape(x.shape), True
+
+
 class Dropout(nn.Module):
-    """Dropout whose rate is an array; linen's own wants a Python number and so one compilation for each rate."""
+    """Dropout whose rate is an array; linen's own wants a Python number and so one compilation for each rate.
+
+    rows: the first axis is the batch's.
+    """
+
+    rows: bool = True
 
     @nn.compact
     def __call__(self, x, rate: Array | None):
         if rate is None:
             return x
-        keep = jax.random.bernoulli(self.make_rng('dropout'), 1.0 - rate, x.shape)
+        key, x_ = self.make_rng('dropout'), jax.lax.stop_gradient(x)
+        keep = kept(key, rate, x_) if self.rows else jax.random.bernoulli(key, 1.0 - rate, x.shape)
         return jnp.where(keep, x / (1.0 - rate).astype(x.dtype), jnp.zeros((), x.dtype))
 
 

@@ -139,7 +139,7 @@ class Encoder(nn.Module):
                 2 * c.relative_span, c.width, embedding_init=c.place_initializer, dtype=c.compute_dtype
             )
             self.place_norm = c.norm()
-            self.dropout = Dropout()
+            self.dropout = Dropout(rows=False)
 
     def __call__(
         self,

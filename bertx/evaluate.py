@@ -158,15 +158,16 @@ class Suite:
     """The tasks of `config.evaluation`, built once and shared by all runs on a store."""
 
     def __init__(self, config: dict[str, Any], store, vocab: Vocabulary, mesh):
-        self.evaluation = config['evaluation']
+        self.evaluation, self.mesh = config['evaluation'], parallel.local(mesh)
         for key in ('batch', 'validation_rows', 'test_rows'):
             if self.evaluation[key] < 2:  # a pair label has two classes
                 raise BadInput(f'config.evaluation.{key} is {self.evaluation[key]}; 2 or more would do')
-        # Whole rows on each device.
-        evaluation = dict(self.evaluation) | {'batch': math.ceil(self.evaluation['batch'] / mesh.size) * mesh.size}
+        # Whole rows on each device. Each host evaluates on its own devices: all of them the same.
+        devices = self.mesh.size
+        evaluation = dict(self.evaluation) | {'batch': math.ceil(self.evaluation['batch'] / devices) * devices}
         own = {key: value for key in ('format', 'packing') if (value := evaluation.get(key))}
         self.make = functools.partial(
-            Task, store=store, vocab=vocab, settings=config['rows'] | own, evaluation=evaluation, mesh=mesh
+            Task, store=store, vocab=vocab, settings=config['rows'] | own, evaluation=evaluation, mesh=self.mesh
         )
         self.tasks = {name: self._task(name, config['rows']['length']) for name in self.evaluation['tasks']}
         settings = dict(self.evaluation['refit'])
@@ -205,11 +206,15 @@ class Suite:
         """The tasks that the run has heads for, and its other objectives with its own arguments."""
         return [self.tasks.get(name) or self.make(name, objective) for name, objective in run.objectives.items()]
 
+    def _whole(self, state: State) -> State:
+        params, frozen = parallel.gathered(self.mesh, (state.params, state.frozen))
+        return dataclasses.replace(state, params=params, frozen=frozen, opt=None)
+
     def validate(self, run: Run, state: State) -> list[Measurement]:
         """During training: with the run's own heads. Empty if there is no such split."""
         if 'validation' not in self.splits:
             return []
-        rows = self.evaluation['validation_rows']
+        rows, state = self.evaluation['validation_rows'], self._whole(state)
         return [m for task in self.own_tasks(run) for m in task.own(run, state, 'validation', rows)]
 
     def final(self, run: Run, state: State, split: str = 'test') -> list[Measurement]:
@@ -217,7 +222,7 @@ class Suite:
         there is no such split."""
         if split not in (*self.splits, 'train'):
             return []
-        rows = self.evaluation['test_rows']
+        rows, state = self.evaluation['test_rows'], self._whole(state)
         found = [m for task in self.own_tasks(run) for m in task.own(run, state, split, rows)]
         params = model.encoder_params(run.encoder, run.objectives, state.params)
         for name in self.refitted:

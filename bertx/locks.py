@@ -1,4 +1,4 @@
-"""One process at a time in a folder."""
+"""One command at a time in a folder."""
 
 import contextlib
 import fcntl
@@ -7,16 +7,18 @@ from collections.abc import Iterator
 
 from etils import epath
 
+from bertx import hosts
 from bertx.errors import BadInput
 
 
 @contextlib.contextmanager
 def alone_in(folder: epath.Path) -> Iterator[None]:
-    """Holds the folder; the kernel lets go of it however the process ends. A bucket's folders cannot be held.
+    """Holds the folder; the kernel lets go of it however the process ends. A bucket's folders cannot be held;
+    of several hosts the first one holds it.
 
     Raises BadInput where another process holds it.
     """
-    if '://' in str(folder):
+    if '://' in str(folder) or not hosts.leads():
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY)

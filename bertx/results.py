@@ -23,6 +23,7 @@ from bertx import NUMERICS_VERSION
 from bertx.config import Run
 from bertx.errors import BadInput
 from bertx.evaluate import Measurement
+from bertx.hosts import by_one
 from bertx.text.tokenizer import Tokenizer
 
 COLUMNS = (
@@ -60,11 +61,13 @@ class RunFolder:
     """`<arm>-s<seed>-<hash8>/`: config.json, metrics.jsonl, timing.jsonl, predictions/, checkpoints/, result.json.
 
     With encoder.json and tokenizer.json it says all that its weights need to be used elsewhere (`bertx/pretrained.py`).
+    Of several hosts one writes, and all read.
     """
 
     def __init__(self, path):
         self.path = epath.Path(path)
 
+    @by_one
     def start(self, run: Run, tokenizer: Tokenizer) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.path / 'config.json', json.dumps(run.config, indent=1, sort_keys=True))
@@ -95,6 +98,7 @@ class RunFolder:
     def done(self) -> bool:
         return (self.result or {}).get('status') == 'done'
 
+    @by_one
     def rewind(self, step: int) -> None:
         """Forget the lines after a step: a resumed run writes them again, the same ones."""
         for name in ('metrics.jsonl', 'timing.jsonl'):
@@ -110,6 +114,7 @@ class RunFolder:
         folder = self
 
         class Handler(logging.Handler):
+            @by_one
             def emit(self, record: logging.LogRecord) -> None:
                 with (folder.path / 'log.txt').open('a') as file:
                     file.write(f'{time.strftime("%F %T")} {self.format(record)}\n')
@@ -121,6 +126,7 @@ class RunFolder:
         finally:
             logger.removeHandler(handler)
 
+    @by_one
     def append(self, name: str, line: dict[str, Any]) -> None:
         """One JSON line to metrics.jsonl (numbers of the run) or timing.jsonl (clocks)."""
         with (self.path / name).open('a') as file:
@@ -135,6 +141,7 @@ class RunFolder:
         file = self.path / 'timing.jsonl'
         return sum(line['wall_s'] for line in _lines(file))
 
+    @by_one
     def finish(self, about: dict[str, Any], measurements: list[Measurement]) -> None:
         """Per-example values, then the result that makes the run count as done."""
         (self.path / 'predictions').mkdir(exist_ok=True)
@@ -154,6 +161,7 @@ class RunFolder:
         ]
         write_atomically(self.path / 'result.json', json.dumps({'status': 'done', **about, 'values': values}, indent=1))
 
+    @by_one
     def fail(self, about: dict[str, Any], reason: str) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(

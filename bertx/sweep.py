@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import jax
 from etils import epath
 from ml_collections import ConfigDict
 
-from bertx import parallel, train
+from bertx import hosts, parallel, train
 from bertx.config import Run, make_run, plain, prepare_options
 from bertx.errors import BadInput, unknown
 from bertx.evaluate import Suite
@@ -138,13 +139,14 @@ class Stores:
                 check_tokenizer(store, Tokenizer.load(options.tokenizer, options.lowercase))
             return store
         content = json.dumps(dataclasses.asdict(options), sort_keys=True)
-        return prepare(options, str(self.workdir / 'data' / hashlib.sha256(content.encode()).hexdigest()[:8]))
+        with hosts.one_first():
+            return prepare(options, str(self.workdir / 'data' / hashlib.sha256(content.encode()).hexdigest()[:8]))
 
 
 def plan(config: ConfigDict, points: Sweep, workdir: epath.Path) -> list[Planned]:
     """Every run of the sweep, checked; identical points are one run."""
     stores = Stores(workdir)
-    mesh = parallel.data_mesh(config.train.devices)
+    mesh = parallel.mesh_of(config.train)
     suites = functools.cache(lambda store, key: Suite(json.loads(key), store, train.vocabulary(store), mesh))
     planned: dict[str, Planned] = {}
     for point in points:
@@ -156,8 +158,9 @@ def plan(config: ConfigDict, points: Sweep, workdir: epath.Path) -> list[Planned
         name = point.get('arm', 'run')
         if '/' in name or not 0 < len(name) <= 100:
             raise BadInput(f'arm {name!r}: a name of 1 to 100 characters without / would do')
-        if run.train['devices'] != config.train.devices:
-            raise BadInput(f'arm {name!r} sets train.devices; a sweep has one number of them')
+        for key in ('devices', 'fsdp', 'parallel'):
+            if run.train[key] != config.train[key]:
+                raise BadInput(f'arm {name!r} sets train.{key}; a sweep has one for all its runs')
         folder = RunFolder(workdir / 'runs' / f'{name}-s{run.seed}-{run.hash}')
         planned[folder.path.name] = Planned(name, run, store, suite, folder)
     return list(planned.values())
@@ -178,6 +181,7 @@ def check_workdir(workdir: epath.Path, name: str, config: ConfigDict) -> None:
             )
 
 
+@hosts.by_one
 def record(workdir: epath.Path, name: str, config: ConfigDict, planned: list[Planned]) -> None:
     """sweep.json: what the workdir is for, and the runs that the sweep consists of, in their order.
 
@@ -228,6 +232,8 @@ def run_all(planned: list[Planned], progress: Callable[..., Any]) -> dict[str, s
         except Exception as error:  # noqa: BLE001 - whatever a run dies of, the others go on
             reason = f'{type(error).__name__}: {error}'
             log.error('%s failed: %s', p.id, reason, exc_info=not isinstance(error, NotFinite))
+            if jax.process_count() > 1 and not isinstance(error, NotFinite):
+                raise  # the other hosts may not know of it, and would wait
             failed[p.id] = reason
             try:
                 p.folder.fail(_about(p, max((line['step'] for line in p.folder.metrics()), default=0)), reason)
@@ -240,7 +246,7 @@ def run_one(p: Planned, advance) -> None:
     """Trains, evaluates, and records one run."""
     p.folder.start(p.run, p.store.tokenizer)
     with p.folder.logging():
-        state = train.fit(p.run, p.store, p.suite, p.folder, parallel.data_mesh(p.run.train['devices']), advance)
+        state = train.fit(p.run, p.store, p.suite, p.folder, parallel.mesh_of(p.run.train), advance)
         trained, begun = p.folder.seconds(), time.perf_counter()
         measured = p.suite.final(p.run, state)
         for m in measured:

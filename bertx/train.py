@@ -11,10 +11,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from bertx import model, parallel
+from bertx import footprint, hosts, model, parallel
 from bertx.checkpoint import Checkpoints
 from bertx.config import Run
-from bertx.encoder import count
 from bertx.errors import BadInput
 from bertx.evaluate import Suite
 from bertx.preemption import Stopped, asked_to_stop
@@ -31,25 +30,29 @@ log = logging.getLogger(__name__)
 
 
 @functools.lru_cache
-def compiled(encoder, structure, optimizer, micro_batches: int):
+def compiled(encoder, structure, optimizer, micro_batches: int, mesh, kind: str):
     """(init, step) for one graph. Numbers are arguments, so runs that differ only in them share the compilation."""
     net = model.make_net(encoder, model.rebuilt(structure))
-    return (
-        jax.jit(functools.partial(init, net, optimizer)),
-        jax.jit(functools.partial(step, net, optimizer, micro_batches), donate_argnums=0),
-    )
+    make = jax.jit(parallel.laid_out(mesh, functools.partial(init, net, optimizer)))
+    advance = functools.partial(step, net, optimizer, micro_batches)
+    if kind == 'pmap':
+        return make, parallel.mapped(mesh, functools.partial(advance, axis='data'))
+    corrupt, spread = parallel.by_rows(mesh, model.corrupt), functools.partial(parallel.by_device, mesh)
+    advance = functools.partial(advance, corrupt=corrupt, spread=spread)
+    return make, jax.jit(parallel.laid_out(mesh, advance), donate_argnums=0)
 
 
 def compilations() -> int:
     """Training steps compiled in this process so far."""
-    return sum(function._cache_size() for function in _steps)
+    return sum(getattr(function, '_cache_size', lambda: 1)() for function in _steps)  # pmap does not tell
 
 
 _steps: set[Any] = set()
 
 
-def functions(run: Run):
-    pair = compiled(run.encoder, jax.tree.structure(run.objectives), run.optimizer, run.train['micro_batches'])
+def functions(run: Run, mesh):
+    structure, t = jax.tree.structure(run.objectives), run.train
+    pair = compiled(run.encoder, structure, run.optimizer, t['micro_batches'], mesh, t['parallel'])
     _steps.add(pair[1])
     return pair
 
@@ -81,14 +84,23 @@ def start(run: Run, rows: Rows, vocab: Vocabulary, mesh) -> State:
     """The state before step 0."""
     if rows.tokenizer.vocab_size > run.encoder.vocab_size:
         raise BadInput(f'the store has {rows.tokenizer.vocab_size} token ids, the encoder {run.encoder.vocab_size}')
-    make, _ = functions(run)
+    make, _ = functions(run, mesh)
     example = rows.batch(np.arange(mesh.size))  # only its shape matters
     root = parallel.replicate(mesh, jax.random.key(run.seed))
-    state = parallel.replicate(mesh, make(run.objectives, run.hyper, root, vocab, example))
+    state = make(run.objectives, run.hyper, root, vocab, example)
     if run.source:
-        state = dataclasses.replace(state, params=parallel.replicate(mesh, start_from(run.source, state.params)))
+        fresh = parallel.gathered(parallel.local(mesh), state.params)
+        state = dataclasses.replace(state, params=parallel.place(mesh, start_from(run.source, fresh)))
     frozen = {f'heads_{name}': found for name, o in run.objectives.items() if (found := o.frozen()) is not None}
-    return dataclasses.replace(state, frozen=parallel.replicate(mesh, frozen)) if frozen else state
+    return dataclasses.replace(state, frozen=parallel.place(mesh, frozen)) if frozen else state
+
+
+def announce(run: Run, mesh, train_step, state: State, *arguments) -> None:
+    """What the step is going to need; it is compiled here, for the loop too. pmap would compile it once more."""
+    known = hasattr(train_step, 'lower')
+    compiled_step = footprint.compiled(train_step, run, mesh, state, *arguments) if known else None
+    for line in footprint.describe(run, mesh, state, compiled_step):
+        log.info(line)
 
 
 def fit(
@@ -111,18 +123,15 @@ def fit(
     root = parallel.replicate(mesh, jax.random.key(run.seed))
     hyper, objectives = parallel.replicate(mesh, (run.hyper, run.objectives))
     state = start(run, rows, vocab, mesh)
-    _, train_step = functions(run)
+    _, train_step = functions(run, mesh)
     checkpoints = Checkpoints(folder.checkpoints, t['keep_checkpoints'])
     at = 0
     if found := checkpoints.restore(state):
         at, state = found
         log.info('resumed at step %d', at)
     folder.rewind(at)
+    hosts.wait()  # the watch reads the lines that are left
     tokens = t['batch'] * run.rows.length
-    log.info(
-        '%s parameters, %.3g FLOPs a step of %d rows x %d tokens, %d devices',
-        f'{count(state.params):,}', run.flops_per_step, t['batch'], run.rows.length, mesh.size,
-    )  # fmt: skip
     about = {'config': run.config, 'fingerprint': run.fingerprint, 'hash': run.hash}
     about['tokenizer'] = store.tokenizer.fingerprint
     source = BatchSource(rows, t['batch'], t['steps'], jax.process_index(), jax.process_count())
@@ -142,6 +151,8 @@ def fit(
             begun = time.perf_counter()
             batch = parallel.split_batch(mesh, next(stream))
             clock.waited += time.perf_counter() - begun
+            if number == at:
+                announce(run, mesh, train_step, state, objectives, hyper, root, vocab, batch)
             state, window = train_step(state, objectives, hyper, root, vocab, batch)
             done = number + 1
             flush()  # of an earlier step, while this one runs

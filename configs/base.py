@@ -73,6 +73,8 @@ def get_config(size: str = 'tiny') -> ConfigDict:
                 'attention_dropout': 0.1,  # above 0 it forces encoder.attention='plain'
                 'freeze_encoder': False,  # only the heads learn
                 'devices': 0,  # 0: all
+                'fsdp': 1,  # of the devices, how many share one copy of parameters and optimizer, a part on each
+                'parallel': 'jit',  # or pmap: data parallel only; its dropout draws other numbers
                 'log_every': 10,
                 'validate_every': 100,
                 'checkpoint_every': 500,

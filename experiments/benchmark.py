@@ -31,7 +31,7 @@ PROFILE = flags.DEFINE_string('profile', '', 'A folder for a trace of three step
 
 
 def measured(config, workdir: epath.Path) -> list[benchmark.Line]:
-    mesh = parallel.data_mesh(config.train.devices)
+    mesh = parallel.mesh_of(config.train)
     if ARMS.value:
         firsts = {point['arm']: point for point in reversed(points(cli.config_file()))}
         return benchmark.arms(sweep.plan(config, list(firsts.values())[::-1], workdir), mesh)

@@ -2,7 +2,8 @@
 
     python -m experiments.sweep --config=configs/sweeps/nsp_vs_sop.py --workdir=runs/nsp_vs_sop
 
-A second call skips what is done and goes on with what was interrupted. Exit code 3: some runs failed.
+A second call skips what is done and goes on with what was interrupted. Exit code 3: some runs failed. Several
+hosts: experiments/devices.py.
 """
 
 import pathlib
@@ -10,9 +11,9 @@ import runpy
 
 from etils import epath
 
-from bertx import locks, sweep, train
+from bertx import hosts, locks, sweep, train
 from bertx.errors import BadInput
-from experiments import cli, report
+from experiments import cli, devices, report
 
 
 def points(path: str) -> sweep.Sweep:
@@ -28,6 +29,7 @@ def points(path: str) -> sweep.Sweep:
 
 def main() -> int:
     config, workdir = cli.CONFIG.value, epath.Path(cli.workdir())
+    devices.set_up(config)
     path = cli.config_file()
     grid = points(path)
     name = pathlib.Path(path).stem
@@ -40,7 +42,8 @@ def main() -> int:
         sweep.record(workdir, name, config, planned)
         failed = sweep.run_all(planned, cli.bar)
     cli.console.print(f'{len(planned)} runs, {train.compilations()} training steps compiled', highlight=False)
-    report.write(workdir, [p.folder for p in planned])
+    if hosts.leads():
+        report.write(workdir, [p.folder for p in planned])
     for name, reason in failed.items():
         cli.console.print(f'failed: {name}: {reason}', style='red', highlight=False)
     return cli.SOME_FAILED if failed else cli.DONE

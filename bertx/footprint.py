@@ -68,22 +68,24 @@ def compiled(step, run: Run, mesh, *arguments):
     except jax.errors.JaxRuntimeError as error:
         if 'RESOURCE_EXHAUSTED' not in str(error):
             raise
-        figures = re.search(r'Used ([\d.]+\w+) of ([\d.]+\w+) hbm', str(error))
-        used = f'{figures[1]} of {figures[2]}' if figures else 'more memory than there is'
-        raise BadInput(f'the training step needs {used} on a device; {advice(run, mesh)}') from None
+        figures = re.findall(r'([\d.]+)G\b', str(error))[:2]  # what it wants, what there is
+        share = float(figures[0]) / float(figures[1]) if len(figures) == 2 else 2.0
+        said = ' of '.join(f'{x} GiB' for x in figures)
+        raise BadInput(f'the training step does not fit: {said} on a device; {advice(run, mesh, share)}') from None
 
 
-def advice(run: Run, mesh) -> str:
-    """What would make the step smaller."""
+def advice(run: Run, mesh, share: float) -> str:
+    """What would make the step smaller, which takes `share` times what there is."""
     t, found = run.train, []
-    more = next((m for m in range(t['micro_batches'] + 1, t['batch'] + 1) if t['batch'] % (mesh.size * m) == 0), None)
+    wanted = range(math.ceil(t['micro_batches'] * share), t['batch'] + 1)
+    more = next((m for m in wanted if t['batch'] % (mesh.size * m) == 0), None)
     if more:
         found.append(f'config.train.micro_batches={more}')
     if run.encoder.precision == 'float32':
         found.append("config.encoder.precision='bfloat16'")
     if mesh.shape['fsdp'] < mesh.size and t['parallel'] == 'jit':
         found.append(f'config.train.fsdp={mesh.size}')
-    return ' or '.join(found or ['a smaller config.train.batch', 'more devices']) + ' would make it smaller'
+    return ' or '.join(found or ['a smaller config.train.batch', 'more devices']) + ' would lower that'
 
 
 def describe(run: Run, mesh, state, step=None) -> list[str]:
@@ -103,4 +105,4 @@ def describe(run: Run, mesh, state, step=None) -> list[str]:
         f'GiB on a device: parameters {gib(params)}, optimizer {gib(opt)}, gradients {gib(params)}, activations and '
         f'the rest {gib(total - 2 * params - opt)}: {gib(total)}' + (f' of {gib(limit)}' if limit else '')
     )
-    return lines + ([f'that will not fit; {advice(run, mesh)}'] if limit and total > limit else [])
+    return lines + ([f'that will not fit; {advice(run, mesh, total / limit)}'] if limit and total > limit else [])

@@ -38,7 +38,7 @@ def by_one(method):
     """A method that does nothing in the processes that do not write."""
 
     @functools.wraps(method)
-    def wrapped(*arguments):
-        return method(*arguments) if leads() else None
+    def wrapped(*arguments, **named):
+        return method(*arguments, **named) if leads() else None
 
     return wrapped

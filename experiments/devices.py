@@ -36,5 +36,7 @@ def set_up(config) -> None:
         try:
             jax.distributed.initialize(*by_hand.values())
         except (ValueError, RuntimeError) as error:
-            raise BadInput(f'--distributed: {error}; --coordinator, --processes and --process say it by hand') from None
+            raise BadInput(
+                f'--distributed: {str(error).rstrip(".")}; --coordinator, --processes and --process say it by hand'
+            ) from None
         cli.console.quiet = not hosts.leads()

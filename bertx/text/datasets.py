@@ -45,6 +45,6 @@ def prepared(spec: str, argument: str) -> Source:
                 many = records.__getitems__(range(start, min(start + _AT_ONCE, len(records))))
                 yield from (Document(f'{name}#{i}', record[key].decode()) for i, record in enumerate(many, start))
         except Exception as error:  # of whatever kind the readers have
-            raise BadInput(f'source {spec!r}: cannot be read ({error})') from error
+            raise BadInput(f'source {spec!r}: cannot be read ({" ".join(str(error).split())})') from error
 
     return Source(spec, int(info.num_bytes), read, lambda: digest(map(hash_file, info.filepaths)))

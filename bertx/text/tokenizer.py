@@ -28,8 +28,8 @@ ROLES = {
 Counts = collections.Counter[str]
 VOCABULARIES = ('wordpiece', 'words')  # that can be trained
 _UNUSED = re.compile(r'\[unused\d+\]')  # spare rows of BERT's vocab.txt
-_CHUNKS = 2**20  # distinct space-separated strings to hold while counting words: some 100 MB
-_WORDS = 2**19  # distinct words to train on, the most frequent: 500 MB in the library. English has as many in 1 GB
+_CHUNKS = 2**19  # distinct space-separated strings to hold while counting words: some 50 MB
+_WORDS = 2**18  # distinct words to train on, the most frequent: 250 MB in the library. 100 MB of Wikipedia have as many
 
 
 class Tokenizer:

@@ -1,0 +1,38 @@
+"""Does a config's training step fit on a TPU slice? Asked of the compiler, on any machine.
+
+    pip install "jax[tpu]"
+    python -m experiments.compile --config=configs/base.py:base --topology=v5e:4x4 --config.train.fsdp=16
+
+Half a minute for BERT-base. Prints memory, FLOPs and collectives of a device; exit code 2 and one line if it does not
+fit. Topologies: v5e:2x4, v5e:4x4, v5e:16x16, v6e:2x4, v5p:2x2x1 and so on.
+"""
+
+import time
+
+import jax
+from absl import flags
+
+from bertx import ahead, footprint
+from experiments import cli
+
+TOPOLOGY = flags.DEFINE_string('topology', None, 'Generation and shape of the slice, such as v5e:4x4.')
+
+
+def main() -> int:
+    jax.config.update('jax_platforms', 'cpu')  # the TPU plugin would look for a TPU of this machine
+    config = cli.CONFIG.value
+    run, begun = ahead.run_of(config), time.perf_counter()
+    mesh = ahead.topology(str(TOPOLOGY.value), config.train.fsdp)
+    state, step = ahead.compiled(run, mesh, config.data.vocab_size)
+    print(f'{TOPOLOGY.value}: {mesh.devices.flat[0].device_kind}, compiled in {time.perf_counter() - begun:.0f} s')
+    print(*footprint.describe(run, mesh, state, step), sep='\n')
+    arguments, temporaries = (f'{n / footprint.GIB:.2f}' for n in footprint.memory(step))
+    print(f'it fits: GiB on a device: arguments {arguments}, temporaries {temporaries}')
+    print(f'FLOPs of a step on a device: {step.cost_analysis()["flops"]:.3g}, by the compiler')
+    for kind, (number, size) in footprint.collectives(step.as_text()).items():
+        print(f'{kind}: {number}, of {size / 1e6:,.1f} MB')
+    return cli.DONE
+
+
+if __name__ == '__main__':
+    cli.run(main, required=('config', 'topology'))

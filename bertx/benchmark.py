@@ -4,6 +4,7 @@ Parts take turns, since a shared machine's speed drifts, and each turn lasts a w
 by turn.
 """
 
+import ctypes
 import statistics
 import time
 from collections.abc import Callable
@@ -45,6 +46,27 @@ def ratio(rates: dict[str, list[float]], a: str, b: str) -> float:
     return statistics.median(x / y for x, y in zip(rates[a], rates[b], strict=True))
 
 
+def peak(part: Part, held: float) -> float:
+    """Bytes that are in use at most while the part runs; `held` of them were before. NaN where nobody tells."""
+    if jax.default_backend() != 'cpu':
+        part()
+        return float((jax.devices()[0].memory_stats() or {}).get('peak_bytes_in_use', float('nan')))
+    try:
+        ctypes.CDLL('libc.so.6').malloc_trim(0)  # else the part is given what others have freed, which counts already
+        with open('/proc/self/clear_refs', 'w') as file:
+            file.write('5')  # the peak is looked for from now on: man 5 proc
+        before = _kilobytes('VmRSS')
+        part()
+        return held + 1024.0 * (_kilobytes('VmHWM') - before)
+    except OSError:  # no Linux
+        return float('nan')
+
+
+def _kilobytes(name: str) -> int:
+    with open('/proc/self/status') as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(f'{name}:'))
+
+
 class Training:
     """The training step of a run, on one batch again and again or on the pipeline's."""
 
@@ -60,6 +82,9 @@ class Training:
         self.compiled = step.lower(*self.arguments(self.batch)).compile()
         self.compile_s = time.perf_counter() - begun
         self.waited = 0.0
+        arguments, _ = footprint.memory(self.compiled)
+        self.peak = peak(self, arguments)
+        self.real = int((np.asarray(self.batch.segment_ids) > 0).sum())  # tokens that are no padding
 
     def arguments(self, batch):
         return self.state, self.run.objectives, self.run.hyper, self.root, self.vocab, batch
@@ -126,7 +151,7 @@ def training(p: Planned, mesh, peers: dict[str, Peer], trace: str = '') -> Line:
     trace: a folder for a profile of three steps.
     """
     step = Training(p.run, p.store, mesh)
-    tokens, flops = p.run.train['batch'] * p.run.rows.length, p.run.flops_per_step
+    tokens, flops = p.run.tokens_per_step, p.run.flops_per_step
     predicted = p.run.train['batch'] * getattr(p.run.objectives.get('mlm'), 'k', 0)
     matrices, product_flops = products(p.run.encoder, tokens, predicted)
     parts: dict[str, Part] = {'step': step, 'with data': step.with_data, 'products': matrices}
@@ -146,7 +171,8 @@ def training(p: Planned, mesh, peers: dict[str, Peer], trace: str = '') -> Line:
         'GFLOP/s': middle['step'] * flops / 1e9,
         'products GFLOP/s': middle['products'] * product_flops / 1e9,
         'of products': ratio(rates, 'step', 'products') * flops / product_flops,
-        'memory MB': step.memory / 1e6,
+        'memory MB, estimated': step.memory / 1e6,
+        'memory MB, at the peak': step.peak / 1e6,
         'compile s': step.compile_s,
         'data / fixed': ratio(rates, 'with data', 'step'),
         'host tokens/s': middle['host'] * 10 * tokens,
@@ -154,19 +180,18 @@ def training(p: Planned, mesh, peers: dict[str, Peer], trace: str = '') -> Line:
 
 
 def arms(planned: list[Planned], mesh) -> list[Line]:
-    """The steps of several runs, the first of which is the measure."""
+    """The steps of several runs, the first of which is the measure. Padding does not count as tokens."""
     steps = {p.arm: Training(p.run, p.store, mesh) for p in planned}
     rates = turns(dict(steps), seconds=1.0)
-    tokens = {p.arm: p.run.train['batch'] * p.run.rows.length for p in planned}
     return [
         {
             'arm': p.arm,
             'parameters': count(steps[p.arm].state.params),
-            'MFLOP a token': p.run.flops_per_step / tokens[p.arm] / 1e6,
-            'tokens/s': statistics.median(rates[p.arm]) * tokens[p.arm],
-            f'x {planned[0].arm}': ratio(rates, p.arm, planned[0].arm),
+            'MFLOP a token': p.run.flops_per_step / step.real / 1e6,
+            'tokens/s': statistics.median(rates[p.arm]) * step.real,
+            f'x {planned[0].arm}': ratio(rates, p.arm, planned[0].arm) * step.real / steps[planned[0].arm].real,
         }
-        for p in planned
+        for p, step in zip(planned, steps.values(), strict=True)
     ]
 
 

@@ -23,8 +23,8 @@ from bertx.text.rows import RowOptions, options_for
 
 # Keys that change how fast a run goes or how much it says, not the numbers it ends with: left out of its hash.
 EXECUTION = (
-    'encoder.unroll', 'train.devices', 'train.fsdp', 'train.parallel', 'train.log_every', 'train.checkpoint_every',
-    'train.keep_checkpoints',
+    'encoder.unroll', 'encoder.remat', 'train.devices', 'train.fsdp', 'train.parallel', 'train.log_every',
+    'train.checkpoint_every', 'train.keep_checkpoints',
 )  # fmt: skip
 
 # Of the encoder, what a config with init_from leaves to the weights.
@@ -43,6 +43,24 @@ class Run:
     rows: RowOptions
     fingerprint: str  # of the token store
     source: Pretrained | None = None  # what the parameters start from
+    second: 'Run | None' = None  # the same one with the rows and batches of its second phase
+
+    @property
+    def phases(self) -> list[tuple['Run', int, int]]:
+        """(run, first step, last step + 1): one or two, with the same parameters, optimizer and schedule."""
+        steps = self.train['steps']
+        if self.second is None:
+            return [(self, 0, steps)]
+        change = steps - self.train['second']['steps']
+        return [(self, 0, change), (self.second, change, steps)]
+
+    def after(self, step: int) -> dict[str, float]:
+        """What has gone into the run by then: tokens (slots of rows), and FLOPs."""
+        steps = [(run, min(max(step - first, 0), end - first)) for run, first, end in self.phases]
+        return {
+            'tokens': sum(n * run.tokens_per_step for run, n in steps),
+            'flops': sum(n * run.flops_per_step for run, n in steps),
+        }
 
     @property
     def seed(self) -> int:
@@ -69,6 +87,10 @@ class Run:
             numbers['init_from'] = self.source.content
         content = json.dumps([NUMERICS_VERSION, self.fingerprint, numbers, *read], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:8]
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.train['batch'] * self.rows.length
 
     @property
     def flops_per_step(self) -> float:
@@ -103,7 +125,7 @@ def encoder_config(config, vocab_size: int, source: EncoderConfig | None = None)
                 raise BadInput(
                     f'config.encoder.{name} is {e[name]}, and {getattr(found, name)} in config.init_from; leave it out'
                 )
-        settings = {name: e[name] for name in ('precision', 'attention')}
+        settings = {name: e[name] for name in ('precision', 'attention', 'remat')}
     else:
         family, size = e.pop('family'), e.pop('size')
         found = encoder_of(family, size, vocab_size, **{name: value for name, value in e.items() if value})
@@ -116,7 +138,7 @@ def encoder_config(config, vocab_size: int, source: EncoderConfig | None = None)
     check_encoder(found)
     if config['rows']['length'] > found.max_positions:
         raise BadInput(
-            f'config.rows.length {config["rows"]["length"]} exceeds config.encoder.max_positions {found.max_positions}'
+            f'a row length of {config["rows"]["length"]} exceeds config.encoder.max_positions {found.max_positions}'
         )
     return found
 
@@ -157,6 +179,11 @@ def hyper_parameters(config) -> dict[str, np.float32]:
     ):
         if t[name] < 1:
             raise BadInput(f'config.train.{name} is {t[name]}; 1 or more would do')
+    if not 0 <= t['second']['steps'] < t['steps']:
+        raise BadInput(f'config.train.second.steps is {t["second"]["steps"]}, of {t["steps"]} in all; fewer would do')
+    for name in ('length', 'batch', 'micro_batches') if t['second']['steps'] else ():
+        if t['second'][name] < 1:
+            raise BadInput(f'config.train.second.{name} is {t["second"][name]}; 1 or more would do')
     numbers = {name: o[name] for name in ('learning_rate', 'b1', 'b2', 'eps', 'weight_decay')}
     numbers |= {'steps': t['steps'], 'log_every': t['log_every'], 'clip': o['clip'] or np.inf}
     numbers['warmup'] = o['warmup'] if o['warmup'] >= 1 else round(o['warmup'] * t['steps'])
@@ -183,6 +210,17 @@ def make_run(config, store) -> Run:
     """Raises BadInput, naming the key, for anything that cannot work with this config and this token store."""
     config = plain(config)
     _check_finite(config)
+    hyper = hyper_parameters(config)
+    source = Pretrained.load(config['init_from']) if config['init_from'] else None
+    run = _phase(config, hyper, source, store)
+    if not config['train']['second']['steps']:
+        return run
+    later = dict(config['train']['second'])
+    rows, train = config['rows'] | {'length': later.pop('length')}, config['train'] | later | {'steps': later['steps']}
+    return dataclasses.replace(run, second=_phase(config | {'rows': rows, 'train': train}, hyper, source, store))
+
+
+def _phase(config: dict[str, Any], hyper: dict[str, np.float32], source: Pretrained | None, store) -> Run:
     objectives = base.make(config['objectives'], config['rows']['length'])
     for name, objective in objectives.items():
         objective.check_store(f'config.objectives.{name}', store)
@@ -192,7 +230,6 @@ def make_run(config, store) -> Run:
     options = OptimizerOptions(**settings, freeze_encoder=config['train']['freeze_encoder'])
     options.check()
     rows = options_for({name: o.needs for name, o in objectives.items()}, **config['rows'])
-    source = Pretrained.load(config['init_from']) if config['init_from'] else None
     if source:
         check_tokenizer(source, store.tokenizer)
     encoder = encoder_config(config, store.tokenizer.vocab_size, source.encoder if source else None)
@@ -207,7 +244,7 @@ def make_run(config, store) -> Run:
         encoder=encoder,
         objectives=jax.tree.map(np.float32, objectives),
         optimizer=options,
-        hyper=hyper_parameters(config),
+        hyper=hyper,
         rows=rows,
         fingerprint=f'{store.fingerprint}-{store.language}',  # the language decides on words and kinds of token
         source=source,

@@ -112,7 +112,8 @@ def stacked(c: EncoderConfig):
     """The block over all layers: parameters on a leading axis, of layers or, where they share theirs, of groups."""
     groups = c.groups or c.layers
     inputs: Any = {'in_axes': (0, nn.broadcast), 'variable_axes': {'taps': 0}}
-    block, each = Block, c.layers // groups
+    block: Any = nn.remat(Block, prevent_cse=False) if c.remat else Block  # the loop keeps it from being undone
+    each = c.layers // groups
     if each > 1:
         block = nn.scan(
             block, variable_broadcast='params', split_rngs={'params': False, 'dropout': True}, length=each,

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 class EncoderConfig:
     """All that the encoder's graph depends on; the defaults are BERT-base's, other families are in `bertx/families.py`.
 
-    `unroll` and `attention` change the speed, not the parameters.
+    `unroll`, `remat` and `attention` change the speed, not the parameters.
     """
 
     vocab_size: int
@@ -47,6 +47,7 @@ class EncoderConfig:
     precision: str = 'float32'  # of the computation; parameters and softmax stay float32
     attention: str = 'plain'
     unroll: int = 1
+    remat: bool = False  # a block's activations are made again on the way back, which costs a forward pass
 
     @property
     def table_width(self) -> int:

@@ -81,6 +81,8 @@ def advice(run: Run, mesh, share: float) -> str:
     more = next((m for m in wanted if t['batch'] % (mesh.size * m) == 0), None)
     if more:
         found.append(f'config.train.micro_batches={more}')
+    if not run.encoder.remat:
+        found.append('config.encoder.remat=True')
     if run.encoder.precision == 'float32':
         found.append("config.encoder.precision='bfloat16'")
     if mesh.shape['fsdp'] < mesh.size and t['parallel'] == 'jit':
@@ -90,7 +92,7 @@ def advice(run: Run, mesh, share: float) -> str:
 
 def describe(run: Run, mesh, state, step=None) -> list[str]:
     """Lines for the log. step: a compiled one, where there is; state: arrays, or what stands for them."""
-    tokens, parts = run.train['batch'] * run.rows.length, mesh.shape['fsdp']
+    tokens, parts = run.tokens_per_step, mesh.shape['fsdp']
     lines = [
         f'{count(state.params):,} parameters, {run.flops_per_step / tokens:.3g} FLOPs a token, '
         f'{tokens:,} tokens a step '

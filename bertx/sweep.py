@@ -153,7 +153,8 @@ def plan(config: ConfigDict, points: Sweep, workdir: epath.Path) -> list[Planned
         resolved = overlay(config, point)
         store = stores(resolved)
         run = make_run(resolved, store)
-        parallel.check_divisible(mesh, run.train['batch'], run.train['micro_batches'])
+        for phase, *_ in run.phases:
+            parallel.check_divisible(mesh, phase.train['batch'], phase.train['micro_batches'])
         suite = suites(store, json.dumps({key: run.config[key] for key in ('rows', 'evaluation')}, sort_keys=True))
         name = point.get('arm', 'run')
         if '/' in name or not 0 < len(name) <= 100:
@@ -212,7 +213,8 @@ def describe(planned: list[Planned]) -> list[str]:
     """Lines on the data of a sweep: rows, what truncation drops, leakage of the pair labels."""
     kinds: dict[tuple[TokenStore, RowOptions], set[int]] = {}
     for p in planned:
-        kinds.setdefault((p.store, p.run.rows), set()).add(p.run.train['batch'])
+        for phase, *_ in p.run.phases:
+            kinds.setdefault((p.store, phase.rows), set()).add(phase.train['batch'])
     return [line for (store, rows), batches in kinds.items() for line in leakage.describe(store, rows, batches)]
 
 
@@ -227,7 +229,7 @@ def run_all(planned: list[Planned], progress: Callable[..., Any]) -> dict[str, s
             if p.folder.done:
                 log.info('%s is done', p.id)
                 continue
-            with progress(p.id, p.run.train['steps'], p.run.train['batch'] * p.run.rows.length) as advance:
+            with progress(p.id, p.run.train['steps'], p.run.tokens_per_step) as advance:
                 run_one(p, advance)
         except Exception as error:  # noqa: BLE001 - whatever a run dies of, the others go on
             reason = f'{type(error).__name__}: {error}'
@@ -256,5 +258,4 @@ def run_one(p: Planned, advance) -> None:
 
 
 def _about(p: Planned, steps: int) -> dict[str, Any]:
-    tokens = steps * p.run.train['batch'] * p.run.rows.length
-    return {'arm': p.arm, 'seed': p.run.seed, 'step': steps, 'tokens': tokens, 'flops': p.run.flops_per_step * steps}
+    return {'arm': p.arm, 'seed': p.run.seed, 'step': steps} | p.run.after(steps)

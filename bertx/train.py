@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -23,7 +23,7 @@ from bertx.step import State, init, step
 from bertx.text import tables
 from bertx.text.pipeline import BatchSource, batches
 from bertx.text.rows import Rows
-from bertx.types import Vocabulary
+from bertx.types import Example, Vocabulary
 from bertx.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -74,10 +74,11 @@ class Clock:
     def __init__(self, step: int):
         self.step, self.start, self.waited = step, time.perf_counter(), 0.0
 
-    def lap(self, step: int, tokens_per_step: int) -> dict[str, float]:
-        seconds, waited, steps = time.perf_counter() - self.start, self.waited, step - self.step
+    def lap(self, step: int, run: Run) -> dict[str, float]:
+        seconds, waited = time.perf_counter() - self.start, self.waited
+        tokens = run.after(step)['tokens'] - run.after(self.step)['tokens']
         self.__init__(step)  # type: ignore[misc]
-        return {'wall_s': seconds, 'tokens_per_s': steps * tokens_per_step / seconds, 'host_wait_s': waited}
+        return {'wall_s': seconds, 'tokens_per_s': tokens / seconds, 'host_wait_s': waited}
 
 
 def start(run: Run, rows: Rows, vocab: Vocabulary, mesh) -> State:
@@ -103,6 +104,16 @@ def announce(run: Run, mesh, train_step, state: State, *arguments) -> None:
         log.info(line)
 
 
+def feed(run: Run, store, mesh, at: int) -> Iterator[tuple[Run, Example]]:
+    """For each step from `at` on: its phase of the run, and its batch on the devices."""
+    for phase, first, end in run.phases:
+        if at < end:
+            rows = Rows(store, 'train', phase.rows, run.seed)
+            source = BatchSource(rows, phase.train['batch'], end - first, jax.process_index(), jax.process_count())
+            for batch in batches(source, max(at - first, 0)):
+                yield phase, parallel.split_batch(mesh, batch)
+
+
 def fit(
     run: Run,
     store,
@@ -117,13 +128,13 @@ def fit(
     Raises `watch.NotFinite`, and `preemption.Stopped` after a checkpoint at the step that was reached.
     """
     t = run.train
-    parallel.check_divisible(mesh, t['batch'], t['micro_batches'])
+    for phase, *_ in run.phases:
+        parallel.check_divisible(mesh, phase.train['batch'], phase.train['micro_batches'])
     rows = Rows(store, 'train', run.rows, run.seed)
     vocab = parallel.replicate(mesh, vocabulary(store))
     root = parallel.replicate(mesh, jax.random.key(run.seed))
-    hyper, objectives = parallel.replicate(mesh, (run.hyper, run.objectives))
+    hyper = parallel.replicate(mesh, run.hyper)
     state = start(run, rows, vocab, mesh)
-    _, train_step = functions(run, mesh)
     checkpoints = Checkpoints(folder.checkpoints, t['keep_checkpoints'])
     at = 0
     if found := checkpoints.restore(state):
@@ -131,11 +142,8 @@ def fit(
         log.info('resumed at step %d', at)
     folder.rewind(at)
     hosts.wait()  # the watch reads the lines that are left
-    tokens = t['batch'] * run.rows.length
     about = {'config': run.config, 'fingerprint': run.fingerprint, 'hash': run.hash}
     about['tokenizer'] = store.tokenizer.fingerprint
-    source = BatchSource(rows, t['batch'], t['steps'], jax.process_index(), jax.process_count())
-    stream = batches(source, at)
     clock, pending, watch = Clock(at), None, Watch(run, folder)
 
     def flush() -> None:
@@ -147,23 +155,26 @@ def fit(
     with contextlib.ExitStack() as stack:
         stack.callback(checkpoints.close)
         asked = stack.enter_context(asked_to_stop())
-        for number in range(at, t['steps']):
+        stream, phase = feed(run, store, mesh, at), None
+        for done in range(at + 1, t['steps'] + 1):
             begun = time.perf_counter()
-            batch = parallel.split_batch(mesh, next(stream))
+            now, batch = next(stream)
             clock.waited += time.perf_counter() - begun
-            if number == at:
-                announce(run, mesh, train_step, state, objectives, hyper, root, vocab, batch)
+            if now is not phase:
+                phase = now
+                _, train_step = functions(phase, mesh)
+                objectives = parallel.replicate(mesh, phase.objectives)
+                announce(phase, mesh, train_step, state, objectives, hyper, root, vocab, batch)
             state, window = train_step(state, objectives, hyper, root, vocab, batch)
-            done = number + 1
             flush()  # of an earlier step, while this one runs
             last = done == t['steps']
             if done % t['log_every'] == 0 or last:
                 pending = done, window
-                folder.append('timing.jsonl', {'step': done} | clock.lap(done, tokens))
+                folder.append('timing.jsonl', {'step': done} | clock.lap(done, run))
             if done % t['validate_every'] == 0 or last:
                 flush()
                 if values := {f'{m.task}/{m.metric}': m.value for m in suite.validate(run, state)}:
-                    line = {'step': done, 'split': 'validation', 'tokens': done * tokens}
+                    line = {'step': done, 'split': 'validation', 'tokens': run.after(done)['tokens']}
                     folder.append('metrics.jsonl', line | values)
                 clock = Clock(done)
             stop = asked(done)

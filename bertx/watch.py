@@ -40,7 +40,7 @@ class Watch:
 
     def __init__(self, run: Run, folder: RunFolder):
         self.run, self.folder = run, folder
-        self.tokens, self.most = run.train['batch'] * run.rows.length, run.train['max_skipped']
+        self.most = run.train['max_skipped']
         self.shown: dict[str, float] = {}
         self.warned: set[str] = set()
         before = [line for line in folder.metrics() if line['split'] == 'train']
@@ -52,7 +52,9 @@ class Watch:
         """Raises NotFinite, after the line that shows it has been written."""
         window = jax.device_get(window)
         self.shown = shown = means(window)
-        self.folder.append('metrics.jsonl', {'step': step, 'split': 'train', 'tokens': step * self.tokens} | shown)
+        self.folder.append(
+            'metrics.jsonl', {'step': step, 'split': 'train', 'tokens': self.run.after(step)['tokens']} | shown
+        )
         if skipped := int(window['optimizer/skipped'].sum):
             self.skipped += skipped
             log.warning('step %d: %d steps since the last line had no finite loss and gradient; skipped', step, skipped)

@@ -50,6 +50,7 @@ def get_config(size: str = 'tiny') -> ConfigDict:
                 'value_gain': 1.0,  # times std for the value and output projections of attention
                 'precision': 'float32',  # or bfloat16: of the computation; parameters and softmax stay float32
                 'attention': 'plain',  # or xla, cudnn
+                'remat': False,  # activations of a layer are made again on the way back: less memory, a third more work
                 'unroll': 0,  # layers unrolled in the compiled loop; 0: all of them up to 12. Changes the speed only
             },
             'objectives': {'mlm': {}},  # name -> arguments
@@ -69,6 +70,12 @@ def get_config(size: str = 'tiny') -> ConfigDict:
                 'batch': 256,
                 'steps': 1000,
                 'micro_batches': 1,
+                'second': {  # a phase of longer rows, as BERT's last tenth; parameters, optimizer and schedule go on
+                    'steps': 0,  # the last so many of `steps`; 0: no such phase
+                    'length': 512,
+                    'batch': 256,
+                    'micro_batches': 1,
+                },
                 'dropout': 0.1,
                 'attention_dropout': 0.1,  # above 0 it forces encoder.attention='plain'
                 'freeze_encoder': False,  # only the heads learn

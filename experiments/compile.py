@@ -13,6 +13,7 @@ import jax
 from absl import flags
 
 from bertx import ahead, footprint
+from bertx.config import Run
 from experiments import cli
 
 TOPOLOGY = flags.DEFINE_string('topology', None, 'Generation and shape of the slice, such as v5e:4x4.')
@@ -21,9 +22,15 @@ TOPOLOGY = flags.DEFINE_string('topology', None, 'Generation and shape of the sl
 def main() -> int:
     jax.config.update('jax_platforms', 'cpu')  # the TPU plugin would look for a TPU of this machine
     config = cli.CONFIG.value
-    run, begun = ahead.run_of(config), time.perf_counter()
     mesh = ahead.topology(str(TOPOLOGY.value), config.train.fsdp)
-    state, step = ahead.compiled(run, mesh, config.data.vocab_size)
+    for run, *_ in ahead.run_of(config).phases:
+        show(run, mesh, config.data.vocab_size)
+    return cli.DONE
+
+
+def show(run: Run, mesh, vocab_size: int) -> None:
+    begun = time.perf_counter()
+    state, step = ahead.compiled(run, mesh, vocab_size)
     print(f'{TOPOLOGY.value}: {mesh.devices.flat[0].device_kind}, compiled in {time.perf_counter() - begun:.0f} s')
     print(*footprint.describe(run, mesh, state, step), sep='\n')
     arguments, temporaries = (f'{n / footprint.GIB:.2f}' for n in footprint.memory(step))
@@ -31,7 +38,6 @@ def main() -> int:
     print(f'FLOPs of a step on a device: {step.cost_analysis()["flops"]:.3g}, by the compiler')
     for kind, (number, size) in footprint.collectives(step.as_text()).items():
         print(f'{kind}: {number}, of {size / 1e6:,.1f} MB')
-    return cli.DONE
 
 
 if __name__ == '__main__':

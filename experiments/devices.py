@@ -15,6 +15,7 @@ from bertx.errors import BadInput
 from bertx.parallel import KINDS
 from experiments import cli
 
+CACHE = flags.DEFINE_string('compiled', '', "Folder for compiled programs; '': WORKDIR/compiled, 'off': none is kept.")
 PARALLEL = flags.DEFINE_enum('parallel', None, KINDS, 'The same as --config.train.parallel.')
 DISTRIBUTED = flags.DEFINE_bool('distributed', False, 'One of several hosts, which jax finds.')
 COORDINATOR = flags.DEFINE_string('coordinator', None, 'HOST:PORT of process 0.')
@@ -22,8 +23,10 @@ PROCESSES = flags.DEFINE_integer('processes', None, 'With --coordinator: how man
 PROCESS = flags.DEFINE_integer('process', None, 'With --coordinator: the number of this one.', lower_bound=0)
 
 
-def set_up(config) -> None:
+def set_up(config, workdir) -> None:
     """Before anything asks jax for its devices."""
+    if CACHE.value != 'off':  # so that what is resumed, or run once more, starts at once
+        jax.config.update('jax_compilation_cache_dir', str(CACHE.value or workdir / 'compiled'))
     if PARALLEL.value:
         config.train.parallel = PARALLEL.value
     by_hand: Any = {'coordinator': COORDINATOR.value, 'processes': PROCESSES.value, 'process': PROCESS.value}

@@ -19,7 +19,7 @@ def main() -> int:
     workdir = epath.Path(cli.workdir())
     if INIT_FROM.value:
         cli.CONFIG.value.init_from = INIT_FROM.value
-    devices.set_up(cli.CONFIG.value)
+    devices.set_up(cli.CONFIG.value, workdir)
     planned = sweep.plan(cli.CONFIG.value, [{'arm': 'run'}], workdir)
     for line in sweep.describe(planned):
         cli.console.print(line, highlight=False)

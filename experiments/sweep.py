@@ -29,7 +29,7 @@ def points(path: str) -> sweep.Sweep:
 
 def main() -> int:
     config, workdir = cli.CONFIG.value, epath.Path(cli.workdir())
-    devices.set_up(config)
+    devices.set_up(config, workdir)
     path = cli.config_file()
     grid = points(path)
     name = pathlib.Path(path).stem

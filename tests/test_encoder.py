@@ -223,3 +223,18 @@ def test_initial_standard_deviation():
     table = params['embeddings']['token']['embedding']
     assert float(table.std()) == pytest.approx(0.05 * REAL_STD, rel=0.01)
     assert float(jnp.abs(table).max()) <= 0.1
+
+
+@pytest.mark.parametrize('groups', [0, 1])
+def test_making_activations_again_changes_no_gradient(groups):
+    config, x = dataclasses.replace(SMALL, groups=groups), view(2, 8, 6)
+    params = anything(config)
+
+    def loss(config, params):
+        return (Encoder(config).apply({'params': params}, x).hidden_BLD ** 2).sum()
+
+    again = dataclasses.replace(config, remat=True)
+    assert 'remat' in str(jax.make_jaxpr(functools.partial(loss, again))(params))
+    one, other = (jax.jit(jax.grad(functools.partial(loss, c)))(params) for c in (config, again))
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-4), one, other)
+    assert tapped(again, params, x).states_NBLD.shape[0] == config.layers + 1

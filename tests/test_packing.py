@@ -4,13 +4,17 @@ import collections
 import itertools
 import types
 
+import jax
 import numpy as np
 import pytest
 from fakes import CLS, PAD, SEP, TEXT, FakeSplit, made_up, rows_of, text, whole
 
+from bertx import model, train
+from bertx.families import encoder_of
+from bertx.objectives import base
 from bertx.text.packing import best_fit
 from bertx.text.pairs import kinds_for
-from bertx.text.rows import FORMATS, Rows
+from bertx.text.rows import FORMATS, Rows, options_for
 
 PAIRED = ('segment_pair', 'sentence_pair')
 LABELS = [(), ('nsp',), ('sop',), ('three_way',)]
@@ -190,3 +194,21 @@ def test_rows_are_nearly_full(format, least, sentences):
         assert rows.plan(0).real == (whole(rows).segment_ids > 0).sum()
         fill[packing] = rows.plan(0).real / len(rows) / 128
     assert fill[8] > max(least, fill[1])
+
+
+def test_the_loss_of_a_token_does_not_depend_on_the_packing(store):
+    """Without noise, so that nothing but the rows differs."""
+    objectives = base.make({'clm': {}}, 48)
+    found = []
+    for packing in (1, 3):
+        rows = Rows(store, 'train', options_for({}, format='doc_sentences', length=48, packing=packing), 0)
+        batch = rows.batch(np.arange(len(rows)))
+        view, targets = model.corrupt(objectives, jax.random.key(0), train.vocabulary(store), batch)
+        encoder = encoder_of('bert', 'tiny', store.tokenizer.vocab_size, layers=1, width=32, heads=2, std=0.1)
+        net = model.make_net(objectives['clm'].adapt(encoder), objectives)
+        params = net.init(jax.random.key(0), objectives, view, targets)
+        losses, _ = jax.jit(net.apply)(params, objectives, view, targets)
+        found.append([np.asarray(x, np.float64).sum() for x in jax.tree.leaves(losses['clm/loss'].term)])
+    (one, tokens), (other, as_many) = found
+    assert tokens == as_many > 1000
+    assert one == pytest.approx(other, rel=1e-6)

@@ -5,6 +5,7 @@ by turn.
 """
 
 import ctypes
+import json
 import statistics
 import time
 from collections.abc import Callable
@@ -13,11 +14,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from etils import epath
 
 from bertx import footprint, parallel, train
 from bertx.config import Run
 from bertx.encoder import Encoder, count, encode
 from bertx.encoder_config import EncoderConfig
+from bertx.results import read_json, write_atomically
 from bertx.sweep import Planned
 from bertx.text.pipeline import BatchSource, batches
 from bertx.text.rows import Rows
@@ -104,6 +107,22 @@ class Training:
             next(self.stream)
 
     memory = property(lambda self: sum(footprint.memory(self.compiled)))
+
+
+class Speeds:
+    """Seconds a step of each arm, measured where they are first asked for and kept in speed.json: budgets of seconds
+    stay what they were when a sweep goes on."""
+
+    def __init__(self, workdir: epath.Path, mesh):
+        self.file, self.mesh = workdir / 'speed.json', mesh
+
+    def __call__(self, arm: str, run: Run, store) -> float:
+        known = read_json(self.file) if self.file.exists() else {}
+        if arm not in known:
+            known[arm] = 1 / statistics.median(turns({'step': Training(run, store, self.mesh)}, rounds=3)['step'])
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.file, json.dumps(known, indent=1))
+        return known[arm]
 
 
 class Inference:

@@ -77,7 +77,7 @@ class Run:
     @property
     def hash(self) -> str:
         """Eight hex digits over all that the numbers depend on."""
-        numbers = {key: value for key, value in self.config.items() if key != 'data'}
+        numbers = {key: value for key, value in self.config.items() if key not in ('data', 'tune', 'budget')}
         for path in EXECUTION:
             section, key = path.split('.')
             numbers[section] = {name: value for name, value in numbers[section].items() if name != key}

@@ -12,11 +12,17 @@ from bertx.types import Array, DropoutRates, Tables, View
 @custom_vmap
 def kept(key, rate, x):
     """What dropout leaves of x: under `parallel.by_device`, too, by one draw for the rows of all devices."""
+    return _drawn(key, rate, x)
+
+
+def _drawn(key, rate, x):
     return jax.random.bernoulli(key, 1.0 - rate, x.shape)
 
 
 @kept.def_vmap
-def _(devices: int, _, key, rate, x):
+def _(devices: int, batched, key, rate, x):
+    if batched[0]:  # several runs (`bertx/together.py`), each with a key of its own
+        return jax.vmap(_drawn, [0 if b else None for b in batched])(key, rate, x), True
     whole = devices * x.shape[1], *x.shape[2:]
     return jax.random.bernoulli(key, 1.0 - rate, whole).reshape(x.shape), True
 

@@ -51,6 +51,12 @@ def mesh_on(devices: Any, fsdp: int) -> Mesh:
     return Mesh(grid, ('data', 'fsdp'), axis_types=(AxisType.Auto, AxisType.Auto))
 
 
+def over_runs(count: int) -> Mesh:
+    """A mesh for stacked arrays of that many runs: of as many devices as divide them evenly."""
+    have = jax.local_devices()
+    return mesh_on(have[: max(n for n in range(1, len(have) + 1) if count % n == 0)], 1)
+
+
 def local(mesh: Mesh) -> Mesh:
     """The part of the mesh that is this host's."""
     if jax.process_count() == 1:
@@ -77,9 +83,14 @@ def _same(tree: Any) -> Any:
     return tree
 
 
+def first_axis(mesh: Mesh) -> NamedSharding:
+    """Of arrays whose first axis, of rows or of runs, is spread over the devices."""
+    return NamedSharding(mesh, ROWS)
+
+
 def split_batch(mesh: Mesh, batch: Any) -> Any:
     """The host's share of a batch to its devices."""
-    return jax.make_array_from_process_local_data(NamedSharding(mesh, ROWS), batch)
+    return jax.make_array_from_process_local_data(first_axis(mesh), batch)
 
 
 def layout(mesh: Mesh, tree: Any) -> Any:

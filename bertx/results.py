@@ -30,6 +30,7 @@ COLUMNS = (
     'run_id', 'arm', 'seed', 'task', 'head', 'split', 'metric', 'value', 'n_examples', 'step', 'tokens', 'flops',
     'wall_s', 'status',
 )  # fmt: skip
+DIFF = 2**20  # characters of uncommitted changes that are kept
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy', 'tokenizers', 'sentencex')
 
 
@@ -74,6 +75,7 @@ class RunFolder:
         write_atomically(self.path / 'encoder.json', json.dumps(dataclasses.asdict(run.encoder), indent=1))
         write_atomically(self.path / 'tokenizer.json', tokenizer.text)
         file, content = self.path / 'provenance.json', provenance()
+        content |= {'corpus': run.fingerprint, 'tokenizer': tokenizer.fingerprint}
         if file.exists():  # what began the run stays; each start since is listed in it
             first = read_json(file)
             content = first | {'resumed': [*first.get('resumed', []), content]}
@@ -133,13 +135,26 @@ class RunFolder:
             file.write(json.dumps(line) + '\n')
 
     def metrics(self) -> list[dict[str, Any]]:
-        file = self.path / 'metrics.jsonl'
-        return _lines(file)
+        return _lines(self.path / 'metrics.jsonl')
+
+    def last(self, name: str, split: str = '') -> dict[str, Any]:
+        """The last whole line of metrics.jsonl (of that split) or timing.jsonl; {} where there is none."""
+        file = self.path / name
+        if not file.exists():
+            return {}
+        with file.open('rb') as opened:
+            opened.seek(max(0, file.stat().length - 2**14))
+            lines = opened.read().decode(errors='ignore').splitlines()
+        whole = (json.loads(line) for line in reversed(lines) if line.startswith('{') and line.endswith('}'))
+        return next((line for line in whole if not split or line.get('split') == split), {})
+
+    def attempts(self) -> list[dict[str, Any]]:
+        """What ended the run before it was done, each time."""
+        return _lines(self.path / 'attempts.jsonl')
 
     def seconds(self) -> float:
         """What the steps took, compilation and host included, in all processes that have worked on the run."""
-        file = self.path / 'timing.jsonl'
-        return sum(line['wall_s'] for line in _lines(file))
+        return sum(line['wall_s'] for line in _lines(self.path / 'timing.jsonl'))
 
     @by_one
     def finish(self, about: dict[str, Any], measurements: list[Measurement]) -> None:
@@ -191,7 +206,7 @@ def provenance() -> dict[str, Any]:
         'time': time.strftime('%Y-%m-%dT%H:%M:%S%z'),
         'command': sys.argv,
         'git_commit': git('rev-parse', 'HEAD'),
-        'git_diff': git('diff', 'HEAD', '--stat'),
+        'git_diff': (git('diff', 'HEAD') or '')[:DIFF],
         'numerics_version': NUMERICS_VERSION,
         'python': platform.python_version(),
         'packages': {name: importlib.metadata.version(name) for name in PACKAGES},

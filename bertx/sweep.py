@@ -1,4 +1,4 @@
-"""Sweeps as lists of points, and the engine that runs them one after another in this process."""
+"""Sweeps as lists of points, and what becomes of them: runs that have passed every check."""
 
 import dataclasses
 import functools
@@ -6,15 +6,14 @@ import hashlib
 import itertools
 import json
 import logging
-import time
+import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import jax
 from etils import epath
 from ml_collections import ConfigDict
 
-from bertx import hosts, parallel, train
+from bertx import budget, hosts, locks, parallel, train
 from bertx.config import Run, make_run, plain, prepare_options
 from bertx.errors import BadInput, unknown
 from bertx.evaluate import Suite
@@ -24,12 +23,12 @@ from bertx.text.plan import RowOptions
 from bertx.text.prepare import prepare
 from bertx.text.store import TokenStore, check_tokenizer
 from bertx.text.tokenizer import Tokenizer
-from bertx.watch import NotFinite
 
 log = logging.getLogger(__name__)
 
 Point = dict[str, Any]  # dotted config key -> value; 'arm' names what is compared
 Sweep = list[Point]
+Speed = Callable[[str, Run, TokenStore], float]  # (arm, run, store) -> seconds a step
 
 
 def prod(*sweeps: Sweep) -> Sweep:
@@ -50,6 +49,20 @@ def chain(*sweeps: Sweep) -> Sweep:
 def seeds(numbers: int | Iterable[int]) -> Sweep:
     """seeds(3) is seeds 0, 1, 2. Arms with the same seed share initialisation and document order."""
     return [{'seed': seed} for seed in (range(numbers) if isinstance(numbers, int) else numbers)]
+
+
+def when(points: Sweep, condition: Point | Callable[[Point], bool], more: Sweep) -> Sweep:
+    """The points that hold the condition's values, or for which it is true, with every combination of `more`; the
+    others as they are."""
+    holds = condition if callable(condition) else lambda point: condition.items() <= point.items()
+    return [found for point in points for found in (prod([point], more) if holds(point) else [point])]
+
+
+def subsample(points: Sweep, count: int, seed: int = 0) -> Sweep:
+    """That many of the points, drawn without replacement, in their order: a random search over a grid."""
+    if count > len(points):
+        raise BadInput(f'subsample wants {count} of {len(points)} points')
+    return [points[i] for i in sorted(random.Random(seed).sample(range(len(points)), count))]
 
 
 def arm(name: str, **updates: Any) -> Sweep:
@@ -139,12 +152,12 @@ class Stores:
                 check_tokenizer(store, Tokenizer.load(options.tokenizer, options.lowercase))
             return store
         content = json.dumps(dataclasses.asdict(options), sort_keys=True)
-        with hosts.one_first():
+        with hosts.one_first(), locks.turn_in(self.workdir / 'data'):
             return prepare(options, str(self.workdir / 'data' / hashlib.sha256(content.encode()).hexdigest()[:8]))
 
 
-def plan(config: ConfigDict, points: Sweep, workdir: epath.Path) -> list[Planned]:
-    """Every run of the sweep, checked; identical points are one run."""
+def plan(config: ConfigDict, points: Sweep, workdir: epath.Path, speed: Speed | None = None) -> list[Planned]:
+    """Every run of the sweep, checked; identical points are one run. speed: for budgets of seconds."""
     stores = Stores(workdir)
     mesh = parallel.mesh_of(config.train)
     suites = functools.cache(lambda store, key: Suite(json.loads(key), store, train.vocabulary(store), mesh))
@@ -153,6 +166,10 @@ def plan(config: ConfigDict, points: Sweep, workdir: epath.Path) -> list[Planned
         resolved = overlay(config, point)
         store = stores(resolved)
         run = make_run(resolved, store)
+        if resolved.budget.of:
+            seconds = speed(point.get('arm', 'run'), run, store) if speed and resolved.budget.of == 'seconds' else 0.0
+            resolved.train.steps = budget.steps_for(run, resolved.budget, seconds)
+            run = make_run(resolved, store)
         for phase, *_ in run.phases:
             parallel.check_divisible(mesh, phase.train['batch'], phase.train['micro_batches'])
         suite = suites(store, json.dumps({key: run.config[key] for key in ('rows', 'evaluation')}, sort_keys=True))
@@ -216,46 +233,3 @@ def describe(planned: list[Planned]) -> list[str]:
         for phase, *_ in p.run.phases:
             kinds.setdefault((p.store, phase.rows), set()).add(phase.train['batch'])
     return [line for (store, rows), batches in kinds.items() for line in leakage.describe(store, rows, batches)]
-
-
-def run_all(planned: list[Planned], progress: Callable[..., Any]) -> dict[str, str]:
-    """Runs what is not done; a failing run is recorded and does not stop the others. Returns id -> reason of those.
-
-    progress(title, steps, tokens a step) is a context manager whose value is called at each step (see `train.fit`).
-    """
-    failed = {}
-    for p in planned:
-        try:
-            if p.folder.done:
-                log.info('%s is done', p.id)
-                continue
-            with progress(p.id, p.run.train['steps'], p.run.tokens_per_step) as advance:
-                run_one(p, advance)
-        except Exception as error:  # noqa: BLE001 - whatever a run dies of, the others go on
-            reason = f'{type(error).__name__}: {error}'
-            log.error('%s failed: %s', p.id, reason, exc_info=not isinstance(error, NotFinite))
-            if jax.process_count() > 1 and not isinstance(error, NotFinite):
-                raise  # the other hosts may not know of it, and would wait
-            failed[p.id] = reason
-            try:
-                p.folder.fail(_about(p, max((line['step'] for line in p.folder.metrics()), default=0)), reason)
-            except (BadInput, OSError) as further:  # a full disk, say
-                log.error('%s: that it failed could not be written: %s', p.folder.path, further)
-    return failed
-
-
-def run_one(p: Planned, advance) -> None:
-    """Trains, evaluates, and records one run."""
-    p.folder.start(p.run, p.store.tokenizer)
-    with p.folder.logging():
-        state = train.fit(p.run, p.store, p.suite, p.folder, parallel.mesh_of(p.run.train), advance)
-        trained, begun = p.folder.seconds(), time.perf_counter()
-        measured = p.suite.final(p.run, state)
-        for m in measured:
-            log.info('%s %s %s, %s head: %.4f', m.split, m.task, m.metric, m.head, m.value)
-    wall_s = round(trained + time.perf_counter() - begun, 1)
-    p.folder.finish(_about(p, p.run.train['steps']) | {'wall_s': wall_s}, measured)
-
-
-def _about(p: Planned, steps: int) -> dict[str, Any]:
-    return {'arm': p.arm, 'seed': p.run.seed, 'step': steps} | p.run.after(steps)

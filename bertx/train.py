@@ -50,11 +50,16 @@ def compilations() -> int:
 _steps: set[Any] = set()
 
 
+def counted(function):
+    """A training step, which `compilations` counts from now on."""
+    _steps.add(function)
+    return function
+
+
 def functions(run: Run, mesh):
     structure, t = jax.tree.structure(run.objectives), run.train
-    pair = compiled(run.encoder, structure, run.optimizer, t['micro_batches'], mesh, t['parallel'])
-    _steps.add(pair[1])
-    return pair
+    make, advance = compiled(run.encoder, structure, run.optimizer, t['micro_batches'], mesh, t['parallel'])
+    return make, counted(advance)
 
 
 def vocabulary(store) -> Vocabulary:
@@ -104,14 +109,62 @@ def announce(run: Run, mesh, train_step, state: State, *arguments) -> None:
         log.info(line)
 
 
-def feed(run: Run, store, mesh, at: int) -> Iterator[tuple[Run, Example]]:
-    """For each step from `at` on: its phase of the run, and its batch on the devices."""
+def host_feed(run: Run, store, at: int = 0) -> Iterator[tuple[Run, Example]]:
+    """For each step from `at` on: its phase of the run, and this host's share of its batch."""
     for phase, first, end in run.phases:
         if at < end:
             rows = Rows(store, 'train', phase.rows, run.seed)
             source = BatchSource(rows, phase.train['batch'], end - first, jax.process_index(), jax.process_count())
             for batch in batches(source, max(at - first, 0)):
-                yield phase, parallel.split_batch(mesh, batch)
+                yield phase, batch
+
+
+class Recorder:
+    """A run's log lines, validations and checkpoints."""
+
+    def __init__(self, run: Run, store, suite: Suite, folder: RunFolder):
+        self.run, self.suite, self.folder = run, suite, folder
+        self.pending: tuple[int, Any] | None = None
+        self.about = {'config': run.config, 'fingerprint': run.fingerprint, 'hash': run.hash}
+        self.about['tokenizer'] = store.tokenizer.fingerprint
+        self.checkpoints = Checkpoints(folder.checkpoints, run.train['keep_checkpoints'])
+
+    def restore(self, state: State) -> tuple[int, State]:
+        """The newest checkpoint's step and state, 0 and the given state where there is none."""
+        at = 0
+        if found := self.checkpoints.restore(state):
+            at, state = found
+            log.info('resumed at step %d', at)
+        self.begin(at)
+        return at, state
+
+    def begin(self, at: int) -> None:
+        self.folder.rewind(at)
+        hosts.wait()  # the watch reads the lines that are left
+        self.clock, self.watch = Clock(at), Watch(self.run, self.folder)
+
+    def flush(self) -> None:
+        """Write the line of the last window; its values are there by now, or are waited for."""
+        if self.pending:
+            self.watch.line(*self.pending)
+            self.pending = None
+
+    def after(self, done: int, state: Callable[[], State], window: Callable[[], Any], stop: bool = False) -> None:
+        """What is due after that many steps, of functions that give state and window; `stop`: a checkpoint is."""
+        t, last = self.run.train, done == self.run.train['steps']
+        self.flush()  # of an earlier step, while this one runs
+        if done % t['log_every'] == 0 or last:
+            self.pending = done, window()
+            self.folder.append('timing.jsonl', {'step': done} | self.clock.lap(done, self.run))
+        if done % t['validate_every'] == 0 or last:
+            self.flush()
+            if values := {f'{m.task}/{m.metric}': m.value for m in self.suite.validate(self.run, state())}:
+                line = {'step': done, 'split': 'validation', 'tokens': self.run.after(done)['tokens']}
+                self.folder.append('metrics.jsonl', line | values)
+            self.clock = Clock(done)
+        if done % t['checkpoint_every'] == 0 or last or stop:
+            self.flush()
+            self.checkpoints.save(done, state(), self.about)
 
 
 def fit(
@@ -127,61 +180,32 @@ def fit(
     advance(step, numbers): called at every step; the numbers are those of the last log line.
     Raises `watch.NotFinite`, and `preemption.Stopped` after a checkpoint at the step that was reached.
     """
-    t = run.train
     for phase, *_ in run.phases:
         parallel.check_divisible(mesh, phase.train['batch'], phase.train['micro_batches'])
-    rows = Rows(store, 'train', run.rows, run.seed)
     vocab = parallel.replicate(mesh, vocabulary(store))
     root = parallel.replicate(mesh, jax.random.key(run.seed))
     hyper = parallel.replicate(mesh, run.hyper)
-    state = start(run, rows, vocab, mesh)
-    checkpoints = Checkpoints(folder.checkpoints, t['keep_checkpoints'])
-    at = 0
-    if found := checkpoints.restore(state):
-        at, state = found
-        log.info('resumed at step %d', at)
-    folder.rewind(at)
-    hosts.wait()  # the watch reads the lines that are left
-    about = {'config': run.config, 'fingerprint': run.fingerprint, 'hash': run.hash}
-    about['tokenizer'] = store.tokenizer.fingerprint
-    clock, pending, watch = Clock(at), None, Watch(run, folder)
-
-    def flush() -> None:
-        """Write the line of the last window; its values are there by now, or are waited for."""
-        nonlocal pending
-        if pending:
-            pending = watch.line(*pending)
-
+    recorder = Recorder(run, store, suite, folder)
+    at, state = recorder.restore(start(run, Rows(store, 'train', run.rows, run.seed), vocab, mesh))
     with contextlib.ExitStack() as stack:
-        stack.callback(checkpoints.close)
+        stack.callback(recorder.checkpoints.close)
         asked = stack.enter_context(asked_to_stop())
-        stream, phase = feed(run, store, mesh, at), None
-        for done in range(at + 1, t['steps'] + 1):
+        stream = host_feed(run, store, at)
+        phase: Run | None = None
+        for done in range(at + 1, run.train['steps'] + 1):
             begun = time.perf_counter()
             now, batch = next(stream)
-            clock.waited += time.perf_counter() - begun
+            batch = parallel.split_batch(mesh, batch)
+            recorder.clock.waited += time.perf_counter() - begun
             if now is not phase:
                 phase = now
                 _, train_step = functions(phase, mesh)
                 objectives = parallel.replicate(mesh, phase.objectives)
                 announce(phase, mesh, train_step, state, objectives, hyper, root, vocab, batch)
             state, window = train_step(state, objectives, hyper, root, vocab, batch)
-            flush()  # of an earlier step, while this one runs
-            last = done == t['steps']
-            if done % t['log_every'] == 0 or last:
-                pending = done, window
-                folder.append('timing.jsonl', {'step': done} | clock.lap(done, run))
-            if done % t['validate_every'] == 0 or last:
-                flush()
-                if values := {f'{m.task}/{m.metric}': m.value for m in suite.validate(run, state)}:
-                    line = {'step': done, 'split': 'validation', 'tokens': run.after(done)['tokens']}
-                    folder.append('metrics.jsonl', line | values)
-                clock = Clock(done)
             stop = asked(done)
-            if done % t['checkpoint_every'] == 0 or last or stop:
-                flush()
-                checkpoints.save(done, state, about)
-            advance(done, watch.shown)
-            if stop and not last:
+            recorder.after(done, lambda: state, lambda: window, stop)  # noqa: B023 - called before the next step
+            advance(done, recorder.watch.shown)
+            if stop and done < run.train['steps']:
                 raise Stopped
     return state

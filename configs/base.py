@@ -88,6 +88,14 @@ def get_config(size: str = 'tiny') -> ConfigDict:
                 'keep_checkpoints': 2,  # the newest one may be damaged
                 'max_skipped': 10,  # steps whose loss or gradient is not finite, before the run fails
             },
+            'budget': {'of': '', 'amount': 0.0},  # steps, tokens, flops, electra_flops or seconds: sets train.steps
+            'tune': {  # of a sweep: a number that is chosen for each arm before its runs
+                'key': '',  # such as optimizer.learning_rate; '': none
+                'values': (0.0,),
+                'seeds': (1000,),  # of the runs that decide
+                'steps': 0,  # of these; 0: train.steps
+                'metric': '',  # on validation data, such as mlm/accuracy; '': the least sum of the arm's own losses
+            },
             'evaluation': {
                 'tasks': ('mlm', 'nsp', 'sop'),  # measured for every arm alike
                 'format': '',  # of the rows; '': as config.rows. Give one where arms differ in theirs

@@ -9,7 +9,7 @@ Face folder. Several hosts: experiments/devices.py.
 from absl import flags
 from etils import epath
 
-from bertx import locks, sweep
+from bertx import engine, sweep
 from experiments import cli, devices
 
 INIT_FROM = flags.DEFINE_string('init_from', '', 'The same as --config.init_from.')
@@ -24,8 +24,7 @@ def main() -> int:
     for line in sweep.describe(planned):
         cli.console.print(line, highlight=False)
     workdir.mkdir(parents=True, exist_ok=True)
-    with locks.alone_in(workdir):
-        failed = sweep.run_all(planned, cli.bar)
+    failed = engine.Engine(cli.bar)(planned)
     cli.console.print(f'{planned[0].folder.path}: {"".join(failed.values()) or "done"}', highlight=False)
     return cli.SOME_FAILED if failed else cli.DONE
 

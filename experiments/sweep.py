@@ -2,18 +2,35 @@
 
     python -m experiments.sweep --config=configs/sweeps/nsp_vs_sop.py --workdir=runs/nsp_vs_sop
 
-A second call skips what is done and goes on with what was interrupted. Exit code 3: some runs failed. Several
-hosts: experiments/devices.py.
+A second call skips what is done and goes on with what was interrupted. The same command may run several times in one
+workdir, on one machine or on several that see it: each run is done once. --dry_run says what there is to do.
+--engine=ray starts such workers by itself, here or on a cluster (--address). Exit code 3: some runs failed. Several
+hosts as one: experiments/devices.py.
 """
 
+import contextlib
 import pathlib
 import runpy
+import sys
 
+import jax
+from absl import flags
 from etils import epath
 
-from bertx import hosts, locks, sweep, train
+from bertx import benchmark, cluster, engine, hosts, locks, parallel, sweep, train, tune
 from bertx.errors import BadInput
-from experiments import cli, devices, report
+from experiments import cli, devices, dry_run, live, report
+
+DRY_RUN = flags.DEFINE_bool('dry_run', False, 'List the runs, with what they will take, and end.')
+FAIL_FAST = flags.DEFINE_bool('fail_fast', False, 'End at the first run that fails; the same command goes on.')
+TOGETHER = flags.DEFINE_integer('vmap_runs', 1, 'Runs of one graph that are trained in one program.', lower_bound=1)
+ENGINE = flags.DEFINE_enum('engine', 'local', ('local', 'ray'), 'Where the runs are done.')
+WORKERS = flags.DEFINE_integer('workers', 2, 'With --engine=ray: how many work at a time.', lower_bound=1)
+ADDRESS = flags.DEFINE_string('address', '', "With --engine=ray: of a cluster, or auto; '': one on this machine.")
+RETRIES = {
+    kind: flags.DEFINE_integer(f'retry_{kind.replace(" ", "_")}', count, f'How often a run that ended {kind} goes on.')
+    for kind, count in engine.LIMITS.items()
+}
 
 
 def points(path: str) -> sweep.Sweep:
@@ -27,23 +44,66 @@ def points(path: str) -> sweep.Sweep:
     return grid
 
 
-def main() -> int:
+def work(arguments: list[str]) -> int:
+    """In a process of a cluster: does what is not done, and leaves the tables to who has started it."""
+    flags.FLAGS(arguments)
+    flags.FLAGS['engine'].value = 'local'
+    _, failed = run_all(live.quiet)
+    return cli.SOME_FAILED if failed else cli.DONE
+
+
+def run_all(progress: engine.Progress) -> tuple[list[sweep.Planned], dict[str, str]]:
+    """All runs of the sweep, after those that choose a number for each arm; and why those failed that did."""
     config, workdir = cli.CONFIG.value, epath.Path(cli.workdir())
     devices.set_up(config, workdir)
     path = cli.config_file()
-    grid = points(path)
-    name = pathlib.Path(path).stem
+    grid, name = points(path), pathlib.Path(path).stem
     sweep.check_workdir(workdir, name, config)
-    planned = sweep.plan(config, grid, workdir)
+    mesh = parallel.mesh_of(config.train)
+    speed = benchmark.Speeds(workdir, mesh)
+    if config.tune.key:
+        trials = sweep.plan(config, tune.trials(config, grid), workdir / 'tuning', speed)
+        if not DRY_RUN.value:
+            cli.console.print(f'{len(trials)} runs that choose {config.tune.key}', highlight=False)
+            done_with(trials, progress)
+            grid = tune.choose(config, grid, trials, workdir)
+    planned = sweep.plan(config, grid, workdir, speed)
+    if len(planned) < len(grid):
+        cli.console.print(f'{len(grid) - len(planned)} points are the same as others', highlight=False)
     for line in sweep.describe(planned):
         cli.console.print(line, highlight=False)
+    if DRY_RUN.value:
+        return planned, {}
     workdir.mkdir(parents=True, exist_ok=True)
-    with locks.alone_in(workdir):
-        sweep.record(workdir, name, config, planned)
-        failed = sweep.run_all(planned, cli.bar)
+    sweep.record(workdir, name, config, planned)
+    return planned, done_with(planned, progress)
+
+
+def done_with(planned: list[sweep.Planned], progress: engine.Progress) -> dict[str, str]:
+    """The runs, by this process; several hosts that work as one have the workdir for themselves."""
+    limits = {kind: flag.value for kind, flag in RETRIES.items()}
+    worker = engine.Engine(progress, limits, FAIL_FAST.value)
+    workdir = planned[0].folder.path.parent
+    workdir.mkdir(parents=True, exist_ok=True)
+    alone = locks.alone_in(workdir) if jax.process_count() > 1 else contextlib.nullcontext()
+    shown = live.view(planned) if progress is live.quiet and flags.FLAGS.engine == 'local' else contextlib.nullcontext()
+    with alone, shown, contextlib.suppress(engine.Ended):
+        if TOGETHER.value > 1:
+            worker.in_groups(planned, TOGETHER.value)
+        worker(planned)
+    return worker.failed
+
+
+def main() -> int:
+    if ENGINE.value == 'ray' and not DRY_RUN.value:
+        cluster.run(work, sys.argv, WORKERS.value, ADDRESS.value, deaths=RETRIES[engine.PREEMPTED].value)
+    planned, failed = run_all(live.quiet)
+    if DRY_RUN.value:
+        cli.console.print(dry_run.table(planned))
+        return cli.DONE
     cli.console.print(f'{len(planned)} runs, {train.compilations()} training steps compiled', highlight=False)
     if hosts.leads():
-        report.write(workdir, [p.folder for p in planned])
+        report.write(epath.Path(cli.workdir()), [p.folder for p in planned])
     for name, reason in failed.items():
         cli.console.print(f'failed: {name}: {reason}', style='red', highlight=False)
     return cli.SOME_FAILED if failed else cli.DONE

@@ -17,7 +17,7 @@ from etils import epath
 from two_networks import ROOT, VOCAB, WIDTH, B, L, V, largest, rows, setup
 
 import configs.electra
-from bertx import evaluate, model, sweep
+from bertx import engine, evaluate, model, sweep
 from bertx.errors import BadInput
 from bertx.model import Net
 from bertx.objectives import base, generator
@@ -168,7 +168,7 @@ def test_a_run_warns_once_and_is_resumed_with_both_optimizers(store, tmp_path):
     texts, logs = [], []
     for stop in (None, 5):
         (planned,) = sweep.plan(config, [{}], epath.Path(tmp_path / str(stop)))
-        run = lambda at, p=planned: sweep.run_all([p], functools.partial(stopping, at))
+        run = lambda at, p=planned: engine.Engine(functools.partial(stopping, at))([p])
         if stop:
             with pytest.raises(KeyboardInterrupt):
                 run(stop)

@@ -4,20 +4,16 @@ import contextlib
 import dataclasses
 import functools
 import json
-from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 from etils import epath
-from rich.console import Console
 
-from bertx import checkpoint, parallel, sweep, train
+from bertx import checkpoint, engine, parallel, sweep, train
 from bertx.errors import BadInput
-from bertx.locks import alone_in
 from bertx.sweep import arm, chain, overlay, prod, seeds, zip_
 from configs import base
-from experiments import sweep as command
 
 ARMS = chain(
     arm('none', objectives={'mlm': {}}),
@@ -60,7 +56,7 @@ def killer(at: int):
 
 def run(config, points, workdir, progress=silent):
     planned = sweep.plan(config, points, epath.Path(workdir))
-    return planned, sweep.run_all(planned, progress)
+    return planned, engine.Engine(progress)(planned)
 
 
 @pytest.mark.parametrize('dropout', [0.0, 0.2])
@@ -212,17 +208,6 @@ def test_a_workdir_of_another_sweep_is_refused(tmp_path):
             refused(epath.Path(tmp_path), 'mine', config)
 
 
-def test_a_workdir_where_another_process_works_is_left_as_it_is(store, tmp_path, monkeypatch):
-    (tmp_path / 'grid.py').write_text('sweep = lambda: [{}]')
-    flags = {'CONFIG': SimpleNamespace(value=small(store)), 'workdir': lambda: str(tmp_path / 'work')}
-    made_of = SimpleNamespace(**flags, config_file=lambda: str(tmp_path / 'grid.py'), console=Console())
-    monkeypatch.setattr(command, 'cli', made_of)
-    (tmp_path / 'work').mkdir()
-    with alone_in(tmp_path / 'work'), pytest.raises(BadInput, match='another process'):
-        command.main()
-    assert not (tmp_path / 'work' / 'sweep.json').exists()
-
-
 @pytest.mark.parametrize(
     ('point', 'message'),
     [
@@ -309,7 +294,7 @@ def test_a_full_disk_does_not_stop_the_other_runs(store, tmp_path, monkeypatch):
     def no_room(*_):
         raise OSError(28, 'No space left on device')
 
-    monkeypatch.setattr(sweep, 'run_one', full)
+    monkeypatch.setattr(engine, 'run_one', full)
     monkeypatch.setattr(sweep.RunFolder, 'fail', no_room)
     planned, failed = run(config, ARMS, tmp_path)
     assert list(failed) == [planned[0].id]

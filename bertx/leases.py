@@ -1,0 +1,115 @@
+"""Who works on a run: a file in its folder that one process makes, and touches while it lives.
+
+So several engines, on one machine or on many with a shared disk, may walk the same runs. A bucket has no files that
+only one can make: there one engine works at a time.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+BEAT, STALE = 10.0, 90.0  # seconds between two touches, and after how long without one the holder counts as dead
+
+
+class Lost(Exception):
+    """Another process took the run over, since this one did not touch its lease for long."""
+
+
+class Lease:
+    """Of its numbered files the last one counts: to take a run over is to make the next one, which one process can."""
+
+    def __init__(self, file: pathlib.Path):
+        self.file, self.next = file, _numbered(file.parent, _number(file) + 1)
+        self.released = threading.Event()
+        self.thread = threading.Thread(target=self._beat, daemon=True)
+        self.thread.start()
+
+    def _beat(self) -> None:
+        while not self.released.wait(BEAT):
+            with contextlib.suppress(OSError):
+                os.utime(self.file)
+
+    def check(self) -> None:
+        """Raises Lost where the run is somebody else's by now."""
+        if self.next.exists():
+            raise Lost(f'{self.file.parent} was taken over by another process')
+
+    def release(self) -> None:
+        self.released.set()
+        self.thread.join()
+        if not self.next.exists():
+            for file in _files(self.file.parent):  # the last one last: while it stands nobody takes the run
+                file.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def lease(folder, beaten: list[str] | None = None) -> Iterator[Lease | None]:
+    """Holds a run's folder meanwhile; None where a living process holds it.
+
+    beaten: gets what is known of a dead holder whose run is taken over.
+    """
+    found = take(pathlib.Path(folder), beaten)
+    try:
+        yield found
+    finally:
+        if found:
+            found.release()
+
+
+def take(folder: pathlib.Path, beaten: list[str] | None = None) -> Lease | None:
+    folder.mkdir(parents=True, exist_ok=True)
+    files = _files(folder)
+    if files and not _dead(files[-1]):
+        return None
+    file = _numbered(folder, _number(files[-1]) + 1 if files else 1)
+    try:
+        with open(file, 'x') as made:
+            json.dump({'host': socket.gethostname(), 'pid': os.getpid()}, made)
+    except FileExistsError:
+        return None  # another one was faster
+    if files and beaten is not None:
+        with contextlib.suppress(OSError):
+            beaten.append(files[-1].read_text())
+    return Lease(file)
+
+
+def held(folder) -> bool:
+    """Whether a living process works there."""
+    files = _files(pathlib.Path(folder))
+    return bool(files) and not _dead(files[-1])
+
+
+def _numbered(folder: pathlib.Path, number: int) -> pathlib.Path:
+    return folder / f'lease-{number}'
+
+
+def _number(file: pathlib.Path) -> int:
+    return int(file.name.partition('-')[2])
+
+
+def _files(folder: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(folder.glob('lease-*'), key=_number)
+
+
+def _dead(file: pathlib.Path) -> bool:
+    """Whether nobody touches the file any more; of this machine's processes it is known at once."""
+    try:
+        age = time.time() - file.stat().st_mtime
+        holder = json.loads(file.read_text() or '{}')
+    except FileNotFoundError:
+        return False  # released this moment: the next look will tell
+    except ValueError:
+        holder = {}  # it is being written
+    if holder.get('host') == socket.gethostname():
+        try:
+            os.kill(holder['pid'], 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            pass
+    return age > STALE

@@ -180,8 +180,8 @@ def fit(
     advance(step, numbers): called at every step; the numbers are those of the last log line.
     Raises `watch.NotFinite`, and `preemption.Stopped` after a checkpoint at the step that was reached.
     """
-    for phase, *_ in run.phases:
-        parallel.check_divisible(mesh, phase.train['batch'], phase.train['micro_batches'])
+    for each, *_ in run.phases:
+        parallel.check_divisible(mesh, each.train['batch'], each.train['micro_batches'])
     vocab = parallel.replicate(mesh, vocabulary(store))
     root = parallel.replicate(mesh, jax.random.key(run.seed))
     hyper = parallel.replicate(mesh, run.hyper)

@@ -19,6 +19,7 @@ def run_of(config) -> Run:
     """The run of a config, whose corpus is taken to fill config.data.vocab_size."""
     if config.init_from or config.train.parallel != 'jit':
         raise BadInput("compiling ahead wants config.init_from='' and config.train.parallel='jit'")
+    config.encoder.unroll = config.encoder.unroll or 1  # `config.default_unroll` of a TPU
     tokenizer = SimpleNamespace(vocab_size=config.data.vocab_size, fingerprint='')
     store = SimpleNamespace(
         tokenizer=tokenizer, fingerprint='', language=config.data.language, marks_words=True, path='config.data'

@@ -132,7 +132,10 @@ def encoder_config(config, vocab_size: int, source: EncoderConfig | None = None)
         settings = {}
         if e['width'] and not e['mlp_width']:  # as many times as wide as the size has it
             settings['mlp_width'] = found.mlp_width * found.width // sizes(family)[size][1]
-    settings |= {'std': e['std'] or 0.02 * (768 / found.width) ** 0.5, 'unroll': e['unroll'] or min(found.layers, 12)}
+    settings |= {
+        'std': e['std'] or 0.02 * (768 / found.width) ** 0.5,
+        'unroll': e['unroll'] or default_unroll(found.layers),
+    }
     settings |= {name: e[name] for name in ('place_gain', 'value_gain')}
     found = dataclasses.replace(found, **settings)
     check_encoder(found)
@@ -141,6 +144,11 @@ def encoder_config(config, vocab_size: int, source: EncoderConfig | None = None)
             f'a row length of {config["rows"]["length"]} exceeds config.encoder.max_positions {found.max_positions}'
         )
     return found
+
+
+def default_unroll(layers: int) -> int:
+    """All layers up to 12, which is fastest on CPU; a loop on TPUs, whose compiler takes minutes for more."""
+    return 1 if jax.default_backend() == 'tpu' else min(layers, 12)
 
 
 def check_encoder(c: EncoderConfig) -> None:

@@ -132,10 +132,8 @@ def encoder_config(config, vocab_size: int, source: EncoderConfig | None = None)
         settings = {}
         if e['width'] and not e['mlp_width']:  # as many times as wide as the size has it
             settings['mlp_width'] = found.mlp_width * found.width // sizes(family)[size][1]
-    settings |= {
-        'std': e['std'] or 0.02 * (768 / found.width) ** 0.5,
-        'unroll': e['unroll'] or default_unroll(found.layers),
-    }
+    settings['std'] = e['std'] or 0.02 * (768 / found.width) ** 0.5
+    settings['unroll'] = e['unroll'] or default_unroll(found.layers)
     settings |= {name: e[name] for name in ('place_gain', 'value_gain')}
     found = dataclasses.replace(found, **settings)
     check_encoder(found)

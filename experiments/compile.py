@@ -4,7 +4,8 @@
     python -m experiments.compile --config=configs/base.py:base --topology=v5e:4x4
 
 A minute for BERT-base; with its layers unrolled (config.encoder.unroll=12), many. Prints memory, FLOPs and collectives
-of a device; exit code 2 and one line if it does not fit. Topologies: v5e:2x4, v5e:4x4, v5e:16x16, v6e:2x4, v5p:2x2x1 and so on.
+of a device; exit code 2 and one line if it does not fit. Topologies: v5e:2x4, v5e:4x4, v5e:16x16, v6e:2x4, v5p:2x2x1
+and so on.
 """
 
 import time

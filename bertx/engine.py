@@ -128,6 +128,7 @@ class Engine:
         deaths = sum(line['kind'] == PREEMPTED for line in p.folder.attempts())
         if deaths > self.limits[PREEMPTED]:
             return self.give_up(p, PREEMPTED, f'ended {deaths} times while it ran')
+        log.info('%s', p.id)
         check = getattr(lease, 'check', lambda: None)
         try:
             with self.progress(p.id, p.run.train['steps'], p.run.tokens_per_step) as show:

@@ -42,7 +42,7 @@ class View:
         for p in self.planned:
             if states[p.id] == 'running':
                 table.add_row(p.id, *about(p.folder, p.run.train['steps'], p.run.tokens_per_step))
-        return Group(Text(f'{len(self.planned)} runs: {counts}'), table)
+        return Group(Text(f'{len(self.planned)} runs: {counts}'), *[table] * bool(table.rows))
 
 
 def about(folder: RunFolder, steps: int, tokens: int) -> tuple[str, str, str, str]:
@@ -59,7 +59,10 @@ def about(folder: RunFolder, steps: int, tokens: int) -> tuple[str, str, str, st
 
 @contextlib.contextmanager
 def view(planned: Sequence[Planned]) -> Iterator[None]:
-    """Shows the runs meanwhile; where there is no terminal, once at the end."""
+    """Shows the runs meanwhile, where there is a terminal."""
+    if not cli.console.is_terminal:
+        yield
+        return
     with Live(View(planned), console=cli.console, refresh_per_second=1 / SECONDS):
         yield
 

@@ -96,7 +96,9 @@ def done_with(planned: list[sweep.Planned], progress: engine.Progress) -> dict[s
 
 def main() -> int:
     if ENGINE.value == 'ray' and not DRY_RUN.value:
-        cluster.run(work, sys.argv, WORKERS.value, ADDRESS.value, deaths=RETRIES[engine.PREEMPTED].value)
+        cluster.run(
+            'experiments.sweep:work', sys.argv, WORKERS.value, ADDRESS.value, deaths=RETRIES[engine.PREEMPTED].value
+        )
     planned, failed = run_all(live.quiet)
     if DRY_RUN.value:
         cli.console.print(dry_run.table(planned))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from bertx import stats
+from bertx import power, resample, stats
 
 ONES = np.ones
 
@@ -169,7 +169,7 @@ def test_too_little_data():
     for sum_RN in (ONES((3, 1)) / 2, ONES((1, 1)) / 2, ONES((12, 1)) / 2):
         found = stats.difference(sum_RN, 0 * sum_RN, [2])
         assert (found.value, found.method) == (0.25, 'too few examples')
-        assert np.isnan([found.low, found.high, found.p, found.standard_error, stats.detectable(found)]).all()
+        assert np.isnan([found.low, found.high, found.p, found.standard_error, power.detectable(found)]).all()
     none = stats.mean(np.zeros((3, 5)), np.zeros(5))
     assert none.examples == 0
     assert np.isnan([none.value, none.low]).all() and np.isnan(stats.scores(np.zeros((3, 5)), np.zeros(5))).all()
@@ -185,7 +185,7 @@ def test_no_spread(runs):
     assert stats.mean(sum_RN, weight_N, null=0.2).p == 0
     assert stats.difference(sum_RN, sum_RN, weight_N).p == 1
     assert stats.difference(sum_RN, sum_RN, weight_N, paired=False).p == 1
-    assert stats.detectable(found) == 0
+    assert power.detectable(found) == 0
 
 
 def test_pairing_removes_what_seeds_share():
@@ -262,7 +262,7 @@ def test_bootstrap_draws(monkeypatch):
     assert (found.value, found.df) == (analytic.value, analytic.df)
     seeds_RN = np.tile(sum_RN[:, :1] / weight_N[0], (1, 50)) * weight_N
     whole = stats.mean(seeds_RN, weight_N)
-    monkeypatch.setattr(stats, 'CHUNK', 150)
+    monkeypatch.setattr(resample, "CHUNK", 150)
     pieces = stats.mean(seeds_RN, weight_N)  # where only seeds count, whose draws do not depend on the chunks
     assert dataclasses.astuple(pieces) == pytest.approx(dataclasses.astuple(whole), nan_ok=True)
     assert stats.mean(sum_RN[:9], weight_N).method == 'two-way t'
@@ -280,9 +280,9 @@ def test_holm_by_hand():
 
 def test_detectable():
     found = dataclasses.replace(stats.mean(*cell(3, 20)), standard_error=0.02, df=1e6)
-    assert stats.detectable(found) == pytest.approx(0.02 * (1.95996 + 0.84162), rel=1e-4)
+    assert power.detectable(found) == pytest.approx(0.02 * (1.95996 + 0.84162), rel=1e-4)
     few = dataclasses.replace(found, df=2.0)
-    effect = stats.detectable(few, power=0.9, alpha=0.01)
+    effect = power.detectable(few, power=0.9, alpha=0.01)
     rng = np.random.default_rng(0)
     t = (effect / 0.02 + rng.normal(size=100_000)) / np.sqrt(rng.chisquare(2, 100_000) / 2)
     assert (t > scipy_stats.t.ppf(0.995, 2)).mean() == pytest.approx(0.9, abs=0.005)

@@ -2,16 +2,18 @@
 
 R runs predict `predicted_RN` for N examples labelled `label_N`. The bootstrap resamples what the score is made of (counts
 of hits; sums of x, y, x^2, y^2, xy), one matrix product for all draws and runs, and never touches an example again.
-Percentile intervals at every number of runs: with fewer than 10 they cover too little (`bertx/stats.py`).
+Percentile intervals, and p from the share of draws beyond the null, at every number of runs: with fewer than 10 they
+promise too much (`bertx/stats.py`).
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bertx import resample, stats
+from bertx import resample
 from bertx.resample import Scorer
 from bertx.stats import Estimate
 
@@ -100,8 +102,13 @@ def _scorer(metric: str, predicted_RN: ArrayLike, label_N: ArrayLike) -> tuple[S
 def _estimate(arms, signs, null, examples, *, confidence: float = 0.95, draws: int = 2000, seed: int = 0) -> Estimate:
     whole = np.array([score(np.ones((1, examples))).mean() for score, _ in arms])
     drawn_B = resample.draw(arms, examples, draws, np.random.default_rng(seed)) @ signs
+    value, error = float(whole @ signs), float(drawn_B.std(ddof=1))
+    low, high = resample.interval(drawn_B, confidence)
+    tail = min((drawn_B <= null).mean(), (drawn_B >= null).mean())
+    p = np.nan if np.isnan(null) else float(np.clip(2 * tail, 1 / draws, 1))
     runs = min(R for _, R in arms)
-    return stats.from_draws(float(whole @ signs), drawn_B, null, confidence, runs=runs, examples=examples)
+    found = Estimate(value, low, high, runs, examples, 'multi-bootstrap', error, np.nan, p)
+    return dataclasses.replace(found, drawn_B=drawn_B)
 
 
 def _divided(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -17,10 +17,10 @@ def max_t(estimates: Sequence[Estimate], seed: int = 0) -> np.ndarray:
     estimate's degrees of freedom by one chi-square variable a draw. At few seeds, without it, false alarms are many.
     """
     p = np.full(len(estimates), np.nan)
-    tested = [i for i, e in enumerate(estimates) if e.drawn_B is not None and e.two_way_error > 0]
+    tested = [i for i, e in enumerate(estimates) if e.drawn_B is not None and e.standard_error > 0]
     if not tested:
         return p
-    t_K = np.array([abs(e.value) / e.two_way_error for e in (estimates[i] for i in tested)])
+    t_K = np.array([abs(e.value) / e.standard_error for e in (estimates[i] for i in tested)])
     df_K = np.array([estimates[i].df for i in tested])
     drawn_BK = np.stack([estimates[i].drawn_B for i in tested], axis=1)
     uniform_B1 = np.random.default_rng(seed).random((len(drawn_BK), 1))

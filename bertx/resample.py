@@ -34,6 +34,15 @@ def draw(arms: Sequence[tuple[Scorer, int]], examples: int, draws: int, rng: np.
         # Counting drawn indices takes half the time of rng.multinomial, which draws N binomials for each row.
         index_BN = rng.integers(examples, size=(B, examples)) + examples * np.arange(B)[:, None]
         count_BN = np.bincount(index_BN.ravel(), minlength=B * examples).reshape(B, examples).astype(float)
-        parts = [(share_BR[start : start + B] * score(count_BN)) for share_BR, (score, _) in zip(shares, arms, strict=True)]
-        drawn.append(np.stack([part_BR.sum(axis=1) for part_BR in parts], axis=1))
+        scored = [
+            (share_BR[start : start + B] * score(count_BN)).sum(axis=1)
+            for share_BR, (score, _) in zip(shares, arms, strict=True)
+        ]
+        drawn.append(np.stack(scored, axis=1))
     return np.concatenate(drawn)
+
+
+def interval(drawn_B: np.ndarray, confidence: float) -> tuple[float, float]:
+    """The percentile interval."""
+    low, high = np.quantile(drawn_B, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)

@@ -5,10 +5,10 @@ weights (masked tokens; 1 for pair labels), the same in every run. A run's score
 value the mean over the runs. Seeds and examples are both samples: an interval over seeds alone covers too little on a
 small test set, and less the more seeds there are, since their common examples do not average out.
 
-Intervals by two-way random effects with Satterthwaite's degrees of freedom below `MANY_RUNS` seeds; from there on by the
-multi-bootstrap (Sellam et al. 2022, The MultiBERTs, arXiv:2106.16163), which covers too little with few seeds. Its
-tails stay too light for corrected p-values (8 true nulls, 10 seeds: Holm at .05 rejected one in .10 of simulations, .05
-by the two-way t), so p is the two-way model's everywhere.
+Intervals by two-way random effects with Satterthwaite's degrees of freedom below `MANY_RUNS` seeds, and from there on
+by the multi-bootstrap (Sellam et al. 2022, The MultiBERTs, arXiv:2106.16163), which covers too little with few seeds.
+Its tails stay too light for correction (measured with 8 true nulls and 10 seeds that matter: Holm at .05 rejected one
+in .10 of the simulations, in .05 by the two-way t), so p is the two-way model's everywhere.
 """
 
 import dataclasses
@@ -81,19 +81,21 @@ def difference(
     method: str = 'auto',
     draws: int = 2000,
     seed: int = 0,
+    keep_draws: bool = False,
 ) -> Estimate:
     """An arm's mean score less the baseline's on the same examples, in the same order; the rest as in `mean`.
 
     paired: row i of both arms shares its seed (initialisation and data order). Otherwise the arms have independent
-    seeds, not necessarily as many. Raises ValueError as `mean` does.
+    seeds, not necessarily as many. keep_draws: the multi-bootstrap's draws, whatever the method, for `max_t`. Raises
+    ValueError as `mean` does.
     """
     (arm_RN, base_RN), weights_N = _checked([sum_RN, baseline_RN], weight_N)
     if not paired:
-        return _estimate([arm_RN, -base_RN], weights_N, null, confidence, method, draws, seed)
+        return _estimate([arm_RN, -base_RN], weights_N, null, confidence, method, draws, seed, keep_draws)
     if len(arm_RN) != len(base_RN):
         raise ValueError(f'arms of {len(arm_RN)} and {len(base_RN)} runs cannot be paired by seed; paired=False?')
     # The weights are common, so the difference of two ratios is the ratio of the differences.
-    return _estimate([arm_RN - base_RN], weights_N, null, confidence, method, draws, seed)
+    return _estimate([arm_RN - base_RN], weights_N, null, confidence, method, draws, seed, keep_draws)
 
 
 def holm(p_values: ArrayLike) -> np.ndarray:
@@ -128,7 +130,14 @@ def _checked(arms: Sequence[ArrayLike], weight_N: ArrayLike) -> tuple[list[np.nd
 
 
 def _estimate(
-    sums: Sequence[np.ndarray], weight_N: np.ndarray, null: float, confidence: float, method: str, draws: int, seed: int
+    sums: Sequence[np.ndarray],
+    weight_N: np.ndarray,
+    null: float,
+    confidence: float,
+    method: str,
+    draws: int,
+    seed: int,
+    keep_draws: bool = False,
 ) -> Estimate:
     """The sum of the arms' mean scores: a baseline comes in with its sign turned. A null of NaN: no test."""
     if method not in METHODS or not 0 < confidence < 1:
@@ -154,11 +163,12 @@ def _estimate(
     p = float(2 * stats.t.sf(distance / error, df))
     low, high = float(value - half), float(value + half)
     found = Estimate(value, low, high, runs, N, method, error, df, p, of_seeds, of_examples)
-    if method != 'multi-bootstrap':
+    if runs == 1 or not (keep_draws or method == 'multi-bootstrap'):
         return found
     arms = [(resample.ratio(sum_RN, weight_N), len(sum_RN)) for sum_RN in sums]
     drawn_B = resample.draw(arms, N, draws, np.random.default_rng(seed)).sum(axis=1)
-    low, high = resample.interval(drawn_B, confidence)
+    if method == 'multi-bootstrap':
+        low, high = resample.interval(drawn_B, confidence)
     return dataclasses.replace(found, low=low, high=high, drawn_B=drawn_B)
 
 
@@ -203,4 +213,3 @@ def _two_way(arms_z: Sequence[np.ndarray]) -> tuple[float, float, float, float]:
     variance = seeds + max(example, rests)
     df = float(variance**2 / spread) if spread else np.nan
     return float(one_seed), float(max(0, example - rests)), float(variance**0.5), df
-

@@ -15,6 +15,7 @@ from rich.console import Console
 from analysis import plots
 from bertx import results, sweep, tables
 from bertx.errors import BadInput
+from bertx.latex import latex
 from bertx.results import RunFolder
 from bertx.table import Table
 from experiments import cli
@@ -26,7 +27,7 @@ def write(workdir, folders: Sequence[RunFolder], baseline: str | None = None, sp
     """Tables and figures of these runs, in their order; prints the table. Replaces what an earlier call wrote."""
     workdir = epath.Path(workdir)
     table = tables.make(folders, baseline, split)
-    texts = {'table.md': table.markdown(), 'table.csv': table.csv(), 'table.tex': table.latex()}
+    texts = {'table.md': table.markdown(), 'table.csv': table.csv(), 'table.tex': latex(table)}
     texts['results.csv'] = results.csv_text(results.COLUMNS, results.rows(folders))
     for name, text in texts.items():
         results.write_atomically(workdir / name, text)

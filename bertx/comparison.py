@@ -112,7 +112,7 @@ def _notes(c: Comparison) -> list[str]:
     return [
         score,
         f'difference: {c.title}; p by the two-way t, corrected over the {len(c.cells)} columns by Holm and by max-|t|, '
-        f'which heeds their correlation; {table_notes.MARKED}',
+        f'which heeds how they are correlated; {table_notes.MARKED}',
         f'detectable: the true difference that these seeds and examples find with {POWER:.0%} power (p < {ALPHA}, '
         'uncorrected)',
         f'seeds to decide: seeds an arm that would find the observed difference with {POWER:.0%} power, if it and the '

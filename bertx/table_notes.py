@@ -7,7 +7,7 @@ from bertx.power import POWER, detectable
 from bertx.results import RunFolder
 from bertx.table import ABSENT, ALPHA, FAILED, MARK, Table
 
-MARKED = f'{MARK}: both below {ALPHA}'
+MARKED = f'{MARK}: p < {ALPHA} after Holm and after max-|t|'  # bertx/stats.py, bertx/max_t.py
 FEW_SEEDS = 5  # MultiBERTs (arXiv:2106.16163) advises at least 5 pretraining seeds for a claim about an objective
 
 
@@ -34,7 +34,7 @@ def about_cells(table: Table) -> list[str]:
     if compared:
         notes.append(
             f'Δ {table.baseline}: difference to {table.baseline} on the same examples, runs paired by seed (unpaired '
-            f'where no seed is shared); {MARK}: p < {ALPHA} after Holm over {len(tested)} comparisons'
+            f'where no seed is shared); {MARKED} over {len(tested)} comparisons'
         )
     notes.append(f'bold: the best of its column, and what is not significantly worse (p ≥ {ALPHA}, uncorrected)')
     least: dict[str, float] = {}

@@ -2,10 +2,12 @@
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
+from matplotlib.transforms import ScaledTranslation
 
-from analysis.plots import _caption, _draw_chance, _figure, _label, _legend_columns, _save, _style
+from analysis.plots import GREY, SMALL, _draw_chance, _figure, _label, _legend_columns, _save, _style, _wrapped
 from bertx.table import Table
 
+SIDESTEP = 5  # points between arms, which would hide each other where all cost the same
 RATIO = 3  # of the dearest arm to the cheapest, from which on the axis is logarithmic
 
 
@@ -25,8 +27,10 @@ def scores(table: Table, path) -> Figure:
         for number, arm in enumerate(table.arms):
             if (cell := table.cells.get((arm.name, column))) and arm.name in cost:
                 found, color = cell.score, _style(number)['color']
-                panel.plot([cost[arm.name]] * 2, [found.low, found.high], color=color, linewidth=1.5, alpha=0.7)
-                panel.plot(cost[arm.name], found.value, 'o' if cell.best else 'D', color=color, markersize=6)
+                aside = ScaledTranslation((number - len(table.arms) / 2) * SIDESTEP / 72, 0, figure.dpi_scale_trans)
+                shape = {'color': color, 'marker': 'o' if cell.best else 'D', 'markersize': 5, 'linewidth': 1.5}
+                drawn = panel.plot([cost[arm.name]] * 3, [found.low, found.value, found.high], markevery=[1], **shape)
+                drawn[0].set_transform(panel.transData + aside)  # not while plotting: the axes' limits would miss it
         if max(cost.values()) > RATIO * min(cost.values()):
             panel.set_xscale('log')
         elif max(cost.values()) < 1.05 * min(cost.values()):  # the same cost: no axis of rounding errors
@@ -40,6 +44,8 @@ def scores(table: Table, path) -> Figure:
         empty.set_axis_off()
     for number, arm in enumerate(table.arms):
         axes[0].plot([], [], 'o', label=_label(arm), color=_style(number)['color'])
-    figure.legend(loc='outside lower center', ncols=_legend_columns(figure, table.arms), frameon=False)
-    _caption(figure, f'accuracy, {table.split} split, with 95 % intervals; round: best, or not significantly worse')
+    legend = figure.legend(loc='outside lower center', ncols=_legend_columns(figure, table.arms), frameon=False)
+    text = f'accuracy, {table.split} split, with 95 % intervals; round: best, or not significantly worse'
+    legend.set_title(_wrapped(figure, text))
+    legend.get_title().set(fontsize=SMALL, color=GREY)
     return _save(figure, path)

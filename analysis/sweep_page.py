@@ -14,7 +14,7 @@ from markupsafe import Markup
 from bertx.arms import Arm, flat
 from bertx.comparison import Comparison
 from bertx.results import RunFolder, write_atomically
-from bertx.table import Table
+from bertx.table import ABSENT, Table
 
 RUN_HEAD = ('run', 'arm', 'seed', 'status', 'steps', 'tokens', 'FLOPs', 'wall time', 'reason')
 SHOWN_DIFF = 4000  # characters of a diff; all of it is in the run's provenance.json
@@ -97,9 +97,14 @@ def _settings(arms: Sequence[Arm]) -> dict[str, Any]:
     """Keys of the config whose value is not the same in every arm."""
     found = {arm.name: flat(arm.config) for arm in arms if arm.config}
     keys = sorted({key for settings in found.values() for key in settings} - {'seed'})
-    said = lambda settings, key: '' if key not in settings else json.dumps(settings[key]).strip('"')
+    said = lambda settings, key: _value(settings[key]) if key in settings else ABSENT
     rows = [[key, *(said(settings, key) for settings in found.values())] for key in keys]
     return {'head': ['', *found], 'rows': [row for row in rows if len(set(row[1:])) > 1]}
+
+
+def _value(value: Any) -> str:
+    """A section without settings of its own is there with its defaults."""
+    return 'defaults' if value == {} else json.dumps(value).strip('"')
 
 
 def _provenance(folders: Sequence[RunFolder]) -> list[tuple[str, list[tuple[str, int]]]]:

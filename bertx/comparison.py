@@ -15,7 +15,7 @@ from bertx.power import ALPHA, POWER, detectable, seeds_to_decide
 from bertx.results import RunFolder
 from bertx.table import ABSENT, Cell, Table, escaped, markdown
 
-HEAD = ('', 'difference', 'p', 'p Holm', 'p max-|t|', 'detectable', 'seeds to decide', "examples' share")
+HEAD = ('task', 'difference', 'p', 'p Holm', 'p max-|t|', 'detectable', 'seeds to decide', "examples' share")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,10 +11,11 @@ from bertx.stats import Estimate
 def max_t(estimates: Sequence[Estimate], seed: int = 0) -> np.ndarray:
     """Corrected p-values against 0, in the given order; NaN for estimates without draws or spread.
 
-    Westfall & Young 1993; Romano & Wolf 2005. Each |value / standard error| of the two-way model is compared with the
-    largest one in the draws among those not yet rejected. The draws, which the multi-bootstrap of every estimate makes
-    of the same runs and examples, give the correlations; their tails, normal at best, are made Student's of each
-    estimate's degrees of freedom by one chi-square variable a draw. At few seeds, without it, false alarms are many.
+    Westfall & Young 1993; Romano & Wolf 2005. Each |value / standard error| is compared with the largest one in the
+    draws among those not yet rejected. The draws, which the multi-bootstrap of every estimate makes of the same runs
+    and examples, give the correlations. Their tails, normal at best, are made Student's of each estimate's degrees of
+    freedom by one chi-square variable a draw: without it one of 8 true nulls was rejected in .41 of simulations with 3
+    seeds, with it in .06 (by Holm in .20, as the two-way t itself is a little bold there).
     """
     p = np.full(len(estimates), np.nan)
     tested = [i for i, e in enumerate(estimates) if e.drawn_B is not None and e.standard_error > 0]

@@ -80,9 +80,7 @@ def main() -> int:
     workdir = epath.Path(cli.workdir())
     compare = flags.FLAGS.compare
     if compare and len(compare) != 2:
-        raise BadInput(
-            f'--compare={",".join(compare)}: two arms with a comma between would do, as in --compare=nsp,sop'
-        )
+        raise BadInput(f'--compare={",".join(compare)}: two arms would do, as in --compare=nsp,sop')
     folders = sweep.runs_of(workdir)
     if not any(folder.done for folder in folders):
         raise BadInput(f'none of the {len(folders)} runs in {workdir} has finished')

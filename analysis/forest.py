@@ -39,9 +39,8 @@ def comparison(found: Comparison, path) -> Figure:
         _draw(panel, cell, place, COLORS[0])
     _finish(panel, [found.table.title(column) for column in found.cells], found.title)
     first, second = found.names
-    for place, name, side in ((0.0, second, 'left'), (1.0, first, 'right')):
-        text = f'← {name} better' if side == 'left' else f'{name} better →'
-        panel.text(place, 0.02, text, ha=side, va='bottom', fontsize=SMALL, color=GREY, transform=panel.transAxes)
+    for at, side, text in ((0.01, 'left', f'← {second} better'), (0.99, 'right', f'{first} better →')):
+        panel.text(at, 0.02, text, ha=side, va='bottom', fontsize=SMALL, color=GREY, transform=panel.transAxes)
     panel.set_ylim(len(found.cells) - 0.2, -0.7)
     _caption(
         figure, f'accuracy, {found.table.split} split, with 95 % intervals; {table_notes.MARKED}. {found.notes[0]}'

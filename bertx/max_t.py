@@ -23,7 +23,7 @@ def max_t(estimates: Sequence[Estimate], seed: int = 0) -> np.ndarray:
         return p
     t_K = np.array([abs(e.value) / e.standard_error for e in (estimates[i] for i in tested)])
     df_K = np.array([estimates[i].df for i in tested])
-    drawn_BK = np.stack([estimates[i].drawn_B for i in tested], axis=1)
+    drawn_BK = np.stack([np.asarray(estimates[i].drawn_B) for i in tested], axis=1)
     uniform_B1 = np.random.default_rng(seed).random((len(drawn_BK), 1))
     normal_BK = (drawn_BK - drawn_BK.mean(axis=0)) / drawn_BK.std(axis=0, ddof=1)
     t_BK = abs(normal_BK) * np.sqrt(df_K / stats.chi2.ppf(uniform_B1, df_K))

@@ -193,10 +193,10 @@ def _ids(folders: Iterable[RunFolder]) -> list[str]:
 def _record(arm: str, column: Column, cell: Cell) -> dict[str, Any]:
     s, d = cell.score, cell.difference
     numbers = (s.value, s.low, s.high, s.runs or '', s.examples or '', *((d.value, d.low, d.high) if d else ('',) * 3))
-    planned = (d.standard_error, d.df, power.detectable(d), power.seeds_to_decide(d)) if d else ('',) * 4
-    clean = ['' if value != value else value for value in (*numbers, cell.p, cell.p_holm, cell.p_max_t)]  # not NaN
-    planned = ['' if value != value else 'inf' if value == math.inf else value for value in planned]
-    return dict(zip(COLUMNS, (arm, *column, *clean, cell.mark, s.method, *planned), strict=True))
+    planned = [d.standard_error, d.df, power.detectable(d), power.seeds_to_decide(d)] if d else [math.nan] * 4
+    line = (arm, *column, *numbers, cell.p, cell.p_holm, cell.p_max_t, cell.mark, s.method, *planned)
+    said = ['' if value != value else 'inf' if value == math.inf else value for value in line]  # NaN is not itself
+    return dict(zip(COLUMNS, said, strict=True))
 
 
 def _number(e: Estimate, usual: int = 0, sign: str = '') -> str:

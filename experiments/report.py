@@ -47,7 +47,7 @@ def write(
     texts = {'md': table.markdown(), 'csv': table.csv(), 'tex': latex(table), 'json': table.json()}
     texts = {f'table.{kind}': text for kind, text in texts.items()}
     texts['results.csv'] = results.csv_text(results.COLUMNS, results.rows(folders))
-    compared = comparison.compare(folders, *compare, split) if compare else None
+    compared = comparison.compare(folders, compare[0], compare[1], split) if compare else None
     if compared:
         texts |= {'comparison.md': compared.markdown(), 'comparison.json': compared.table.json()}
         texts['comparison.csv'] = compared.table.csv()

@@ -24,7 +24,7 @@ def scores(table: Table, path) -> Figure:
     flops = {arm.name: [result.get('flops') or 0.0 for result in arm.results.values()] for arm in table.arms}
     cost = {name: float(np.mean(known)) for name, known in flops.items() if known and all(known)}
     columns = [c for c in table.columns if sum(key == c and name in cost for name, key in table.cells) > 1]
-    width = min(3, max(1, len(columns)))
+    width = 2 if len(columns) in (2, 4) else min(3, max(1, len(columns)))
     rows = max(1, -(-len(columns) // width))
     figure = _figure(max(5.5, 3.6 * width), 2.9 * rows + 0.9)
     axes = figure.subplots(rows, width, squeeze=False).ravel()

@@ -39,13 +39,12 @@ def test_scores_of_resampled_data(metric):
         assert found_R == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize('metric', list(agreement.METRICS))
-@pytest.mark.parametrize('paired', [True, False])
+@pytest.mark.parametrize('metric, paired', [('matthews', True), ('spearman', False)])
 def test_difference_against_loops(metric, paired):
     arm_RN, label_N = data(metric, 4)
     base_RN, _ = data(metric, 4 if paired else 5, seed=3)
     rng, drawn_B = np.random.default_rng(4), []
-    for _ in range(600):
+    for _ in range(300):
         drawn, rows = rng.integers(N, size=N), rng.integers(len(arm_RN), size=len(arm_RN))
         other = rows if paired else rng.integers(len(base_RN), size=len(base_RN))
         score = lambda runs_RN, picked, at=drawn: np.mean(
@@ -57,7 +56,7 @@ def test_difference_against_loops(metric, paired):
     assert found.value == pytest.approx(each[0] - each[1])
     assert (found.runs, found.examples) == (4, N)
     error = np.std(drawn_B)
-    assert found.standard_error == pytest.approx(error, rel=0.12)
+    assert found.standard_error == pytest.approx(error, rel=0.15)
     expected = tuple(np.quantile(drawn_B, [0.025, 0.975]))
     assert (found.low, found.high) == pytest.approx(expected, abs=0.4 * error)
     assert found.p == pytest.approx(2 * min(np.mean(np.array(drawn_B) <= 0), np.mean(np.array(drawn_B) >= 0)), abs=0.1)

@@ -24,7 +24,7 @@ def family(rng, runs, seed_sd, likeness, effect=0.0):
 
 @pytest.mark.parametrize('runs, seed_sd, likeness', [(3, 0.03, 0.0), (5, 0.01, 0.9), (10, 0.03, 0.0), (10, 0.03, 0.9)])
 def test_family_wise_error(runs, seed_sd, likeness):
-    rng, simulations = np.random.default_rng([runs, int(10 * likeness)]), 300
+    rng, simulations = np.random.default_rng([runs, int(10 * likeness)]), 200
     alarms = np.mean([max_t(family(rng, runs, seed_sd, likeness)).min() < 0.05 for _ in range(simulations)])
     # The single two-way t rejects .07 at 3 seeds of this spread, .05 elsewhere; and three Monte-Carlo errors.
     assert alarms < (0.07 if runs == 3 else 0.055) + 3 * (0.05 * 0.95 / simulations) ** 0.5
@@ -32,7 +32,7 @@ def test_family_wise_error(runs, seed_sd, likeness):
 
 def test_finds_no_less_than_holm_in_correlated_columns():
     rng, found = np.random.default_rng(0), np.zeros(2)
-    for _ in range(150):
+    for _ in range(60):
         estimates = family(rng, 10, 0.03, 0.9, effect=0.03)
         found += np.sum(max_t(estimates) < 0.05), np.sum(stats.holm([e.p for e in estimates]) < 0.05)
     assert found[0] > 1.1 * found[1] > 0

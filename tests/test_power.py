@@ -9,9 +9,8 @@ from bertx import power, stats
 
 
 def test_detectable():
-    found = dataclasses.replace(
-        stats.mean(np.random.default_rng(0).random((3, 20)), np.ones(20)), standard_error=0.02, df=1e6
-    )
+    some = stats.mean(np.random.default_rng(0).random((3, 20)), np.ones(20))
+    found = dataclasses.replace(some, standard_error=0.02, df=1e6)
     assert power.detectable(found) == pytest.approx(0.02 * (1.95996 + 0.84162), rel=1e-4)
     few = dataclasses.replace(found, df=2.0)
     effect = power.detectable(few, power=0.9, alpha=0.01)

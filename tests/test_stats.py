@@ -63,7 +63,7 @@ def coverage(data, method, runs, seed_sd, simulations, draws=500):
 
 
 def two_arms(data, rng, runs, seed_sd, paired):
-    """Of true difference 0 on 500 examples, of which some are harder for one arm; paired ones share part of the seed."""
+    """True difference 0, 500 examples, some of them harder for one arm; paired ones share part of the seed."""
     if data is correct:  # every second example as easy for both
         shared_N = easy(rng, 500)
         own = [np.where(np.arange(500) % 2, shared_N, easy(rng, 500)) for _ in range(2)]

@@ -1,10 +1,11 @@
-"""Figures of a sweep: learning curves, the arms x tasks matrix, differences to the baseline. PNG, no global state."""
+"""Figures of a sweep: learning curves and the arms x tasks matrix; PNG and SVG, no global state."""
 
 import io
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import matplotlib
 import numpy as np
 from etils import epath
 from matplotlib.axes import Axes
@@ -13,10 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from scipy import stats
 
-from bertx import tables
+from bertx import table_notes, tables
 from bertx.arms import Arm, Column, arms
 from bertx.results import RunFolder
-from bertx.table import ABSENT, ALPHA, MARK, Table
+from bertx.table import ABSENT, Table
 
 # Okabe & Ito's palette, told apart by colour-blind readers too; grey for their yellow, which is weak on white.
 COLORS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000', '#999999')
@@ -32,7 +33,7 @@ Curve = tuple[np.ndarray, np.ndarray]  # tokens, values
 def learning_curves(folders: Iterable[RunFolder], path) -> Figure:
     """Training loss and validation accuracies over tokens: seeds thin, their mean bold, a band where there are several.
 
-    Failed runs are drawn as far as they came, dotted, and are not in the mean. Writes a PNG.
+    Failed runs are drawn as far as they came, dotted, and are not in the mean. Writes a PNG and an SVG.
     """
     found = arms(folders)
     lines = {id(run): run.metrics() for arm in found for run in (*arm.runs.values(), *arm.failed)}
@@ -64,7 +65,7 @@ def learning_curves(folders: Iterable[RunFolder], path) -> Figure:
 
 
 def matrix(table: Table, path) -> Figure:
-    """Arms x tasks: accuracy and interval in each cell, coloured by how far it lies above chance. Writes a PNG."""
+    """Arms x tasks: accuracy and interval, coloured by how far it lies above chance. Writes a PNG and an SVG."""
     arms, columns = table.arms, table.columns
     cells = {
         (i, j): cell
@@ -104,44 +105,8 @@ def matrix(table: Table, path) -> Figure:
     figure.colorbar(image, ax=axes, label='above unigram / chance', pad=0.02)
     _caption(
         figure,
-        f'accuracy on the {table.split} split with 95 % intervals; {MARK}: differs from {table.baseline}, '
-        f'p < {ALPHA} after Holm; bold: the best of its column, and what is not significantly worse',
-    )
-    return _save(figure, path)
-
-
-def differences(table: Table, path) -> Figure:
-    """A forest plot, a panel a column: each arm's accuracy less the baseline's, 95 % interval. Writes a PNG."""
-    compared = {key: cell for key, cell in table.cells.items() if cell.difference}
-    columns = [column for column in table.columns if any(key[1] == column for key in compared)]
-    arms = [(number, arm) for number, arm in enumerate(table.arms) if any(key[0] == arm.name for key in compared)]
-    figure = _figure(max(5.0, 3.0 * len(columns) + 1.0), 0.45 * len(arms) + 1.5)
-    axes = figure.subplots(1, max(1, len(columns)), sharey=True, squeeze=False)[0]
-    for panel, column in zip(axes, columns, strict=False):
-        panel.axvline(0, color=GREY, linewidth=1)
-        for place, (number, arm) in enumerate(arms):
-            if (cell := compared.get((arm.name, column))) and (found := cell.difference):
-                color = COLORS[number % len(COLORS)]
-                panel.plot([found.low, found.high], [place, place], color=color, linewidth=2, solid_capstyle='butt')
-                panel.plot(found.value, place, 'o', color=color, markersize=6)
-                text = panel.annotate(
-                    f'{found.value:+.3f}{cell.mark}', (found.value, place), (0, 6), textcoords='offset points',
-                    ha='center', fontsize=SMALL,
-                )  # fmt: skip
-                text.set_bbox({'facecolor': 'white', 'edgecolor': 'none', 'pad': 0.5})  # over the zero line
-        panel.set(title=table.title(column))
-        panel.margins(x=0.15)
-        panel.locator_params(axis='x', nbins=5)
-        panel.grid(axis='x', alpha=0.25)
-    if not columns:
-        axes[0].text(0.5, 0.5, 'no arm to compare with the baseline', ha='center', transform=axes[0].transAxes)
-        axes[0].set_axis_off()
-    axes[0].set_yticks(range(len(arms)), [arm.name for _, arm in arms])
-    axes[0].set_ylim(len(arms) - 0.5, -0.7)
-    _caption(
-        figure,
-        f'accuracy less that of {table.baseline}, {table.split} split, with 95 % intervals; '
-        f'{MARK}: p < {ALPHA} after Holm',
+        f'accuracy on the {table.split} split with 95 % intervals; compared with {table.baseline}; '
+        f'{table_notes.MARKED}; bold: the best of its column, and what is not significantly worse',
     )
     return _save(figure, path)
 
@@ -173,7 +138,7 @@ def _draw_arm(panel: Axes, style: dict[str, Any], done: Sequence[Curve], failed:
             panel.fill_between(common, *_band(values_RT), color=style['color'], alpha=0.15, linewidth=0)
 
 
-def _draw_chance(panel: Axes, level: float | None) -> None:
+def _draw_chance(panel: Axes, level: float | None, name: str = 'chance') -> None:
     """And no axis shorter than LEAST_SPAN."""
     if level is not None:
         panel.axhline(level, color=GREY, linestyle=(0, (4, 3)), linewidth=1)
@@ -181,7 +146,7 @@ def _draw_chance(panel: Axes, level: float | None) -> None:
     half = max(high - low, LEAST_SPAN) / 2
     panel.set_ylim((low + high) / 2 - half, (low + high) / 2 + half)
     if level is not None:
-        panel.text(0.99, level, 'chance', transform=panel.get_yaxis_transform(), ha='right', va='bottom',
+        panel.text(0.99, level, name, transform=panel.get_yaxis_transform(), ha='right', va='bottom',
                    color=GREY, fontsize=SMALL)  # fmt: skip
 
 
@@ -242,11 +207,13 @@ def _wrapped(figure: Figure, text: str) -> str:
 
 
 def _save(figure: Figure, path) -> Figure:
-    """The PNG, whole or not at all."""
-    content, path = io.BytesIO(), epath.Path(path)
-    figure.savefig(content, format='png')
+    """path's PNG and the SVG beside it, each whole or not at all, and the same for the same data."""
+    path = epath.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.parent / f'.{path.name}.partial'
-    partial.write_bytes(content.getvalue())
-    partial.replace(path)
+    with matplotlib.rc_context({'svg.hashsalt': path.stem}):  # ids that differ between the figures of one page
+        for kind, about in (('png', {}), ('svg', {'Date': None})):
+            content, partial = io.BytesIO(), path.parent / f'.{path.stem}.{kind}.partial'
+            figure.savefig(content, format=kind, metadata=about)
+            partial.write_bytes(content.getvalue())
+            partial.replace(path.with_suffix(f'.{kind}'))
     return figure

@@ -86,7 +86,7 @@ def columns_of(found: list[Arm], split: str) -> list[Column]:
 
 def _names(arm: str, folders: list[RunFolder]) -> list[str]:
     """The arm's name for each run, with the settings in which its runs differ."""
-    settings = [_flat(folder.read('config.json')) for folder in folders]
+    settings = [flat(folder.read('config.json')) for folder in folders]
     keys = sorted(set().union(*settings) - {'seed', *EXECUTION})
     keys = [key for key in keys if len({json.dumps(s.get(key)) for s in settings if s}) > 1]
     short = [key.rsplit('.', 1)[-1] for key in keys]
@@ -95,8 +95,8 @@ def _names(arm: str, folders: list[RunFolder]) -> list[str]:
     return [' '.join([arm, *(said(key, s[key]) for key in keys if key in s)]) for s in settings]
 
 
-def _flat(tree: dict[str, Any], prefix: str = '') -> dict[str, Any]:
+def flat(tree: dict[str, Any], prefix: str = '') -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in tree.items():
-        found |= _flat(value, f'{prefix}{key}.') if isinstance(value, dict) and value else {prefix + key: value}
+        found |= flat(value, f'{prefix}{key}.') if isinstance(value, dict) and value else {prefix + key: value}
     return found

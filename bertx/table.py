@@ -1,25 +1,27 @@
-"""A table's cells, and how it is printed: alike as Markdown, as LaTeX and by rich; in full precision as csv."""
+"""A table's cells, and how it is printed: alike as Markdown, LaTeX and by rich; in full precision as csv and json."""
 
 import dataclasses
 import functools
-import itertools
+import json
 import math
 import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich import box
 from rich.table import Table as Grid
 from rich.text import Text
 
-from bertx import results
+from bertx import power, results
 from bertx.arms import Arm, Column
+from bertx.power import ALPHA
+from bertx.results import RunFolder
 from bertx.stats import Estimate
 
-ALPHA = 0.05
 MARK, FAILED, ABSENT = '†', '✗', '–'
 COLUMNS = (
     'arm', 'task', 'head', 'mean', 'low', 'high', 'n_seeds', 'n_examples', 'difference', 'diff_low', 'diff_high', 'p',
-    'p_holm', 'mark', 'method',
+    'p_holm', 'p_max_t', 'mark', 'method', 'diff_error', 'diff_df', 'detectable', 'seeds_to_decide',
 )  # fmt: skip
 
 OWN: Column = ('own task', 'own')  # of the printed tables: what only the arm itself is measured on
@@ -33,11 +35,12 @@ class Cell:
     difference: Estimate | None = None  # to the baseline; None for the baseline itself and where that has no such cell
     p: float = math.nan  # NaN: not tested; single runs are not, since they say nothing of seeds
     p_holm: float = math.nan  # over all compared cells of the table
+    p_max_t: float = math.nan  # likewise; see bertx/max_t.py
     best: bool = False  # of its column, or not significantly worse than the best
 
     @property
     def mark(self) -> str:
-        return MARK if self.p_holm < ALPHA else ''
+        return MARK if max(self.p_holm, self.p_max_t) < ALPHA else ''  # False where either is NaN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,58 +121,31 @@ class Table:
         return lines
 
     def markdown(self) -> str:
-        """A GitHub table, padded so that it also reads as plain text, and the notes."""
-        rows = [['arm', 'seeds', *(_markdown(self.title(column)) for column in self.printed)]]
+        """A GitHub table and the notes."""
+        rows = [['arm', 'seeds', *(escaped(self.title(column)) for column in self.printed)]]
         for line in self.lines:
             texts = [re.sub(r'^(\S+)', r'**\1**', s.text) if s.bold else s.text for s in line.cells]
             cells = [text + (s.mark or ' ') for text, s in zip(texts, line.cells, strict=True)]
-            rows.append([_markdown(line.label), line.seeds, *cells])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        rows.insert(1, ['-' * widths[0], *('-' * (width - 1) + ':' for width in widths[1:])])
-        padded = [[first.ljust(widths[0]), *map(str.rjust, others, widths[1:])] for first, *others in rows]
-        notes = [f'- {_markdown(note)}' for note in self.notes]
-        return '\n'.join([*(f'| {" | ".join(row)} |' for row in padded), '', *notes, ''])
+            rows.append([escaped(line.label), line.seeds, *cells])
+        return markdown(rows, self.notes)
 
-    def csv(self) -> str:
-        """One line a cell, in full precision; a field is empty where there is nothing to say."""
+    @functools.cached_property
+    def records(self) -> list[dict[str, Any]]:
+        """One line a cell, in full precision; a field is '' where there is nothing to say."""
         found = [_record(name, column, cell) for (name, column), cell in self.cells.items()]
         found += [{'arm': arm.name, 'n_seeds': 0} for arm in self.arms if not arm.runs]
         found += [_record(kind, column, Cell(figure)) for column, (kind, figure) in self.references.items()]
-        return results.csv_text(COLUMNS, found)
+        return found
 
-    def latex(self) -> str:
-        r"""A table environment; needs \usepackage{booktabs,graphicx}, and is scaled down where it is too wide."""
-        groups = [(task, len(list(group))) for task, group in itertools.groupby(task for task, _ in self.printed)]
-        heads = ['' if self.title(column) == column[0] else column[1] for column in self.printed]
-        tasks = [rf'\multicolumn{{{n}}}{{c}}{{{_latex(task)}}}' for task, n in groups]
-        starts = itertools.accumulate((n for _, n in groups), initial=3)
-        rules = [rf'\cmidrule(lr){{{at}-{at + n - 1}}}' for at, (_, n) in zip(starts, groups, strict=False)]
-        body: list[str] = []
-        for line in self.lines:
-            gap = {'score': r'\addlinespace' if body else '', 'difference': '', 'reference': r'\midrule'}[line.kind]
-            cells = [_latex(line.label), _latex(line.seeds), *map(_latex_cell, line.cells)]
-            body += [gap, ' & '.join(cells) + r' \\']
-        parts = [
-            r'% needs \usepackage{booktabs,graphicx}; made of these runs:',
-            *(f'% {folder.path.name}' for arm in self.arms for folder in (*arm.runs.values(), *arm.failed)),
-            r'\begin{table}',
-            r'\centering\setlength{\tabcolsep}{4pt}',
-            rf'\caption{{Accuracy of each arm on each task, {_latex(self.split)} split.}}',
-            r'\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%',
-            rf'\begin{{tabular}}{{ll{"r" * len(self.printed)}}}',
-            r'\toprule',
-            ' & '.join(['', '', *tasks]) + r' \\',
-            *rules,
-            ' & '.join(['arm', 'seeds', *heads]) + r' \\',
-            r'\midrule',
-            *body,
-            r'\bottomrule',
-            r'\end{tabular}}',
-            r'\par\medskip\raggedright\footnotesize',
-            *(_latex(note) + r'\par' for note in self.notes),
-            r'\end{table}',
-        ]
-        return '\n'.join(part for part in parts if part) + '\n'
+    def csv(self) -> str:
+        return results.csv_text(COLUMNS, self.records)
+
+    def json(self) -> str:
+        """The csv's lines with null for nothing, the runs that they were made of, and the notes."""
+        cells = [{key: None if value == '' else value for key, value in line.items()} for line in self.records]
+        arms = [{'arm': arm.name, 'runs': _ids(arm.runs.values()), 'failed': _ids(arm.failed)} for arm in self.arms]
+        about = {'split': self.split, 'baseline': self.baseline, 'notes': self.notes}
+        return json.dumps(about | {'arms': arms, 'cells': cells}, indent=1, ensure_ascii=False) + '\n'
 
     def __rich_console__(self, console, options):
         """As many columns side by side as the terminal is wide, the others below them; then the notes."""
@@ -196,38 +172,34 @@ class Table:
         yield from (Text(note, 'dim') for note in self.notes)
 
 
+def markdown(rows: list[list[str]], notes: Sequence[str]) -> str:
+    """A GitHub table of escaped cells, padded so that it also reads as plain text; the first row is its head."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rule = ['-' * widths[0], *('-' * (width - 1) + ':' for width in widths[1:])]
+    padded = [[first.ljust(widths[0]), *map(str.rjust, others, widths[1:])] for first, *others in rows]
+    lines = [f'| {" | ".join(row)} |' for row in [padded[0], rule, *padded[1:]]]
+    return '\n'.join([*lines, '', *(f'- {escaped(note)}' for note in notes), ''])
+
+
+def escaped(text: str) -> str:
+    """For Markdown."""
+    return re.sub(r'([\\`*_|<>~\[\]])', r'\\\1', text)
+
+
+def _ids(folders: Iterable[RunFolder]) -> list[str]:
+    return [folder.path.name for folder in folders]
+
+
 def _record(arm: str, column: Column, cell: Cell) -> dict[str, Any]:
     s, d = cell.score, cell.difference
     numbers = (s.value, s.low, s.high, s.runs or '', s.examples or '', *((d.value, d.low, d.high) if d else ('',) * 3))
-    clean = ['' if value != value else value for value in (*numbers, cell.p, cell.p_holm)]  # NaN is not itself
-    return dict(zip(COLUMNS, (arm, *column, *clean, cell.mark, s.method), strict=True))
+    planned = [d.standard_error, d.df, power.detectable(d), power.seeds_to_decide(d)] if d else [math.nan] * 4
+    line = (arm, *column, *numbers, cell.p, cell.p_holm, cell.p_max_t, cell.mark, s.method, *planned)
+    said = ['' if value != value else 'inf' if value == math.inf else value for value in line]  # NaN is not itself
+    return dict(zip(COLUMNS, said, strict=True))
 
 
 def _number(e: Estimate, usual: int = 0, sign: str = '') -> str:
     """0.612 [0.587, 0.637], and the number of runs where it is not the line's usual one."""
     interval = '' if math.isnan(e.low) else f' [{e.low:{sign}.3f}, {e.high:{sign}.3f}]'
     return f'{e.value:{sign}.3f}{interval}' + f' (n={e.runs})' * (usual not in (0, e.runs))
-
-
-def _markdown(text: str) -> str:
-    return re.sub(r'([\\`*_|<>~\[\]])', r'\\\1', text)
-
-
-ACCENTED = 'ÄÖÜäöüßÀÂÇÈÉÊËÎÏÑÓÔÙÛàâçèéêëîïñóôùûáíúÁÍÚåÅøØæÆ'  # known without \usepackage[T1]{fontenc}
-LATEX = str.maketrans(
-    {c: rf'\{c}' for c in '&%$#_{}'}
-    | {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciicircum{}', '"': "''"}
-    | {'<': r'$<$', '>': r'$>$', '|': r'$|$', 'Δ': r'$\Delta$', '≥': r'$\ge$'}
-    | {MARK: r'$\dagger$', FAILED: r'$\times$', ABSENT: '--', '−': '$-$'}
-)
-
-
-def _latex(text: str) -> str:
-    """Escaped; a character that pdflatex may have no glyph for is given by its number."""
-    plain = lambda c: ' ' <= c <= '~' or c in ACCENTED
-    return ''.join(c if plain(c) else f'[U+{ord(c):04X}]' for c in text.translate(LATEX))
-
-
-def _latex_cell(s: Shown) -> str:
-    text = re.sub(r'(\[.*])', r'{\\scriptsize\1}', _latex(s.text.replace('-', '−')))
-    return (re.sub(r'^(\S+)', r'\\textbf{\1}', text) if s.bold else text) + r'\rlap{$^\dagger$}' * bool(s.mark)

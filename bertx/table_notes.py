@@ -2,12 +2,12 @@
 
 import math
 
-from bertx import stats
 from bertx.arms import METRIC
+from bertx.power import POWER, detectable
 from bertx.results import RunFolder
 from bertx.table import ABSENT, ALPHA, FAILED, MARK, Table
 
-POWER = 0.8
+MARKED = f'{MARK}: p < {ALPHA} after Holm and after max-|t|'  # bertx/stats.py, bertx/max_t.py
 FEW_SEEDS = 5  # MultiBERTs (arXiv:2106.16163) advises at least 5 pretraining seeds for a claim about an objective
 
 
@@ -34,12 +34,12 @@ def about_cells(table: Table) -> list[str]:
     if compared:
         notes.append(
             f'Δ {table.baseline}: difference to {table.baseline} on the same examples, runs paired by seed (unpaired '
-            f'where no seed is shared); {MARK}: p < {ALPHA} after Holm over {len(tested)} comparisons'
+            f'where no seed is shared); {MARKED} over {len(tested)} comparisons'
         )
     notes.append(f'bold: the best of its column, and what is not significantly worse (p ≥ {ALPHA}, uncorrected)')
     least: dict[str, float] = {}
     for key in tested:
-        if (found := stats.detectable(compared[key], POWER, ALPHA)) > 0:  # 0: no spread at all, hence unknown
+        if (found := detectable(compared[key])) > 0:  # 0: no spread at all, hence unknown
             title = table.title(key[1])
             least[title] = max(least.get(title, 0.0), found)
     if least:

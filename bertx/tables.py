@@ -3,13 +3,14 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from bertx import stats, table_notes
 from bertx.arms import Arm, Column, arms, columns_of
 from bertx.errors import BadInput, unknown
+from bertx.max_t import max_t
 from bertx.objectives import base
 from bertx.objectives.pair import PairObjective
 from bertx.results import RunFolder
@@ -17,17 +18,21 @@ from bertx.stats import Estimate
 from bertx.table import ALPHA, Cell, Table
 
 
-def make(folders: Iterable[RunFolder], baseline: str | None = None, split: str = 'test') -> Table:
+def make(
+    folders: Iterable[RunFolder], baseline: str | None = None, split: str = 'test', only: Sequence[str] = ()
+) -> Table:
     """The table of these runs, compared with the arm `baseline` (default: the first).
 
-    Raises BadInput on an unknown arm or split, and on runs that do not belong together.
+    only: the arms that it is about, in this order; corrections count no others. Raises BadInput on an unknown arm or
+    split, and on runs that do not belong together.
     """
     folders = list(folders)
     found = arms(folders)
-    names = [arm.name for arm in found]
-    if baseline is not None and baseline not in names:
-        raise unknown('the baseline arm', baseline, names)
-    baseline = baseline or next(iter(names), '')
+    for name in [*only, *([] if baseline is None else [baseline])]:
+        if name not in (names := [arm.name for arm in found]):
+            raise unknown('the baseline arm' if name == baseline else 'the arm', name, names)
+    found = [arm for name in only for arm in found if arm.name == name] or found
+    baseline = baseline or next((arm.name for arm in found), '')
     columns = columns_of(found, split)
     compare = functools.cache(functools.partial(_compare, split))
     cells: dict[tuple[str, Column], Cell] = {}
@@ -45,10 +50,16 @@ def make(folders: Iterable[RunFolder], baseline: str | None = None, split: str =
                 behind = compare(arm, having[best], column)
                 good = name == best or behind is not None and behind.p >= ALPHA
                 cells[name, column] = dataclasses.replace(cells[name, column], best=good)
-    corrected = stats.holm([cell.p for cell in cells.values()])
-    cells = {key: dataclasses.replace(c, p_holm=float(p)) for (key, c), p in zip(cells.items(), corrected, strict=True)}
-    table = Table(found, columns, cells, _references(found, columns, split), baseline, split)
+    table = Table(found, columns, _corrected(cells), _references(found, columns, split), baseline, split)
     return dataclasses.replace(table, notes=(*table_notes.about_cells(table), *table_notes.about_runs(table, folders)))
+
+
+def _corrected(cells: dict[tuple[str, Column], Cell]) -> dict[tuple[str, Column], Cell]:
+    """With the p-values of all tested cells as one family."""
+    tested = {key: cell.difference for key, cell in cells.items() if cell.difference and not math.isnan(cell.p)}
+    holm = dict(zip(tested, stats.holm([cells[key].p for key in tested]), strict=True))
+    joint = dict(zip(tested, max_t(list(tested.values())), strict=True))
+    return cells | {k: dataclasses.replace(cells[k], p_holm=float(holm[k]), p_max_t=float(joint[k])) for k in tested}
 
 
 def chance(task: str) -> float | None:
@@ -69,7 +80,7 @@ def _compare(split: str, arm: Arm, other: Arm, column: Column) -> Estimate | Non
     same_rows = all(arm.config.get(key) == other.config.get(key) for key in ('data', 'rows', 'evaluation'))
     if not same_rows or not np.array_equal(weight_N, other_N):
         return None
-    return stats.difference(sum_RN, other_RN, weight_N, paired=bool(common))
+    return stats.difference(sum_RN, other_RN, weight_N, paired=bool(common), keep_draws=True)
 
 
 def _references(found: list[Arm], columns: list[Column], split: str) -> dict[Column, tuple[str, Estimate]]:

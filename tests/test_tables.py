@@ -8,10 +8,11 @@ import pytest
 import scipy.stats
 from rich.console import Console
 
-from bertx import stats, sweep, tables
+from bertx import power, stats, sweep, tables
 from bertx.arms import arms
 from bertx.errors import BadInput
 from bertx.evaluate import Measurement
+from bertx.latex import latex
 from bertx.results import RunFolder
 from bertx.table import COLUMNS
 from bertx.table import OWN as ALONE
@@ -145,7 +146,7 @@ def test_bold_is_the_best_and_what_is_not_significantly_worse(tmp_path):
     score = np.array([*rates.values()])[:, None] + noise
     assert scipy.stats.ttest_rel(score[0], score[1]).pvalue < 0.05 < scipy.stats.ttest_rel(score[2], score[1]).pvalue
     assert [table.cells[arm, REFIT].best for arm in rates] == [False, True, True]
-    assert '**0.' in table.markdown() and r'\textbf{0.' in table.latex()
+    assert '**0.' in table.markdown() and r'\textbf{0.' in latex(table)
 
 
 def test_columns_lines_and_what_an_arm_has_not(folders):
@@ -171,7 +172,7 @@ def test_tasks_of_one_arm_alone_share_a_column(tmp_path):
     assert any(re.fullmatch(r'sbo 0\.\d{3} \[.*]', text) for text in texts)
     assert {('clm', 'own'), ('sbo', 'own')} <= {column for _, column in table.cells}  # csv has them apart
     assert '| own task' in re.sub(' +', ' ', table.markdown())
-    assert table.latex().count('own task') == 1
+    assert latex(table).count('own task') == 1
 
 
 def test_failed_and_unfinished_runs_are_counted(folders):
@@ -195,14 +196,14 @@ def test_an_arm_whose_runs_all_failed_has_a_line(tmp_path):
 
 def test_nothing_finished_still_gives_a_table(tmp_path):
     table = tables.make([run(tmp_path, 'none', 0, reason='boom'), run(tmp_path, 'sop', 0)])
-    assert 'boom' in table.markdown() and 'boom' in table.latex() and 'none' in printed(table, 80)
+    assert 'boom' in table.markdown() and 'boom' in latex(table) and 'none' in printed(table, 80)
     assert tables.make([]).csv().startswith('arm,')
 
 
 def test_the_notes_tell_the_least_detectable_difference(folders):
     table = tables.make(folders)
     cell = table.cells['sop', REFIT]
-    assert f'sop refit {stats.detectable(cell.difference):.3f}' in '\n'.join(table.notes)
+    assert f'sop refit {power.detectable(cell.difference):.3f}' in '\n'.join(table.notes)
 
 
 def test_commits(tmp_path):
@@ -309,7 +310,7 @@ def test_markdown_escapes(tmp_path):
 def test_latex_escapes_and_balances(tmp_path):
     odd = r'50%_of $x$ & #1 {a} \b ~^<>" ü 中'
     found = [run(tmp_path, arm, s, usual(arm, s, own=True)) for arm in ('none', odd) for s in range(2)]
-    text = tables.make([*found, run(tmp_path, odd, 2, reason='100% & more_')], split='test').latex()
+    text = latex(tables.make([*found, run(tmp_path, odd, 2, reason='100% & more_')], split='test'))
     assert r'50\%\_of \$x\$ \& \#1 \{a\} \textbackslash{}b \textasciitilde{}\textasciicircum{}$<$$>$' in text
     assert "'' ü [U+4E2D]" in text and r'100\% \& more\_' in text
     code = re.sub(r'\\[\\&%$#_{}]', '', re.sub(r'(?m)^%.*$', '', text))

@@ -1,0 +1,71 @@
+"""Compute against score: what an arm's training cost beside what it reached."""
+
+from collections import defaultdict
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+from matplotlib.transforms import ScaledTranslation
+
+from analysis.plots import COLORS, GREY, SMALL, _draw_chance, _figure, _label, _legend_columns, _save, _wrapped
+from bertx.table import Table
+
+MARKERS = 'os^'  # of the first, second and third eight arms, whose colours are the same
+SAME = 0.02  # costs so near each other are drawn side by side, as they would hide each other
+SIDESTEP = 6  # points
+RATIO = 3  # of the dearest arm to the cheapest, from which on the axis is logarithmic
+
+
+def scores(table: Table, path) -> Figure:
+    """A panel a column that several arms share: mean FLOPs of an arm's runs, its accuracy and 95 % interval.
+
+    Writes a PNG and an SVG.
+    """
+    flops = {arm.name: [result.get('flops') or 0.0 for result in arm.results.values()] for arm in table.arms}
+    cost = {name: float(np.mean(known)) for name, known in flops.items() if known and all(known)}
+    columns = [c for c in table.columns if sum(key == c and name in cost for name, key in table.cells) > 1]
+    width = 2 if len(columns) in (2, 4) else min(3, max(1, len(columns)))
+    rows = max(1, -(-len(columns) // width))
+    figure = _figure(max(5.5, 3.6 * width), 2.9 * rows + 0.9)
+    axes = figure.subplots(rows, width, squeeze=False).ravel()
+    looks = {
+        arm.name: {'color': COLORS[n % len(COLORS)], 'marker': MARKERS[n // len(COLORS) % len(MARKERS)]}
+        for n, arm in enumerate(table.arms)
+    }
+    for panel, column in zip(axes, columns, strict=False):
+        shown = {name: cost[name] for name in cost if (name, column) in table.cells}
+        steps = _sidesteps(shown)
+        for name, flop in shown.items():
+            found = table.cells[name, column].score
+            values = [found.low, found.value, found.high]
+            line = panel.plot([flop] * 3, values, markevery=[1], markersize=5, linewidth=1.5, **looks[name])[0]
+            aside = ScaledTranslation(steps[name] / 72, 0, figure.dpi_scale_trans)
+            line.set_transform(panel.transData + aside)  # not while plotting: the axes' limits would miss it
+        low, high = min(shown.values()), max(shown.values())
+        if high > RATIO * low:
+            panel.set_xscale('log')
+            panel.set_xlim(low / 1.5, high * 1.5)
+        else:
+            panel.set_xlim(low - 0.1 * high, 1.1 * high)
+        panel.xaxis.set_major_formatter(EngFormatter(sep=''))
+        panel.set(title=table.title(column), xlabel='FLOPs a run')
+        panel.grid(alpha=0.25)
+        known = table.references.get(column)
+        _draw_chance(panel, known[1].value if known else None, known[0] if known else '')
+    for empty in axes[len(columns) :]:
+        empty.set_axis_off()
+    for arm in table.arms:
+        axes[0].plot([], [], linestyle='', label=_label(arm), **looks[arm.name])
+    legend = figure.legend(loc='outside lower center', ncols=_legend_columns(figure, table.arms), frameon=False)
+    text = f'accuracy, {table.split} split, with 95 % intervals; arms of the same cost stand side by side'
+    legend.set_title(_wrapped(figure, text))
+    legend.get_title().set(fontsize=SMALL, color=GREY)
+    return _save(figure, path)
+
+
+def _sidesteps(cost: dict[str, float]) -> dict[str, float]:
+    """How many points each arm is set aside from its place."""
+    groups: dict[int, list[str]] = defaultdict(list)
+    for name, flop in cost.items():
+        groups[round(np.log(flop) / SAME)].append(name)
+    return {n: SIDESTEP * (i - (len(g) - 1) / 2) for g in groups.values() for i, n in enumerate(g)}

@@ -2,8 +2,9 @@
 
     python -m experiments.sweep --config=configs/sweeps/nsp_vs_sop.py --workdir=runs/nsp_vs_sop
 
-A second call skips what is done and goes on with what was interrupted. Exit code 3: some runs failed. Several
-hosts: experiments/devices.py.
+A second call skips what is done and goes on with what was interrupted. Where the config has `get_downstream()` and
+`downstream()`, each finished run is fine-tuned on the tasks that they name, and the table has a column for each. Exit
+code 3: some runs failed. Several hosts: experiments/devices.py.
 """
 
 import pathlib
@@ -11,7 +12,7 @@ import runpy
 
 from etils import epath
 
-from bertx import hosts, locks, sweep, train
+from bertx import downstream, hosts, locks, sweep, train
 from bertx.errors import BadInput
 from experiments import cli, devices, report
 
@@ -42,6 +43,10 @@ def main() -> int:
         sweep.record(workdir, name, config, planned)
         failed = sweep.run_all(planned, cli.bar)
     cli.console.print(f'{len(planned)} runs, {train.compilations()} training steps compiled', highlight=False)
+    names = runpy.run_path(path)
+    if hosts.leads() and 'downstream' in names:
+        for p in [p for p in planned if p.folder.done]:
+            failed |= downstream.attach(p.folder, names['get_downstream'](), names['downstream'](), cli.bar)
     if hosts.leads():
         report.write(workdir, [p.folder for p in planned])
     for name, reason in failed.items():

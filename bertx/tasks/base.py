@@ -12,7 +12,7 @@ from bertx.errors import BadInput, unknown
 from bertx.tasks import sources
 from bertx.text.tokenizer import Tokenizer
 
-Record = dict[str, Any]  # 'id' and what the kind of task has: text, pair, label; words, tags; question, context, answers
+Record = dict[str, Any]  # 'id' and the columns of the kind of task: text, pair, label; words, tags; ...
 Scores = dict[str, tuple[np.ndarray, np.ndarray]]  # metric -> sums and weights per example, the main metric first
 
 
@@ -59,7 +59,7 @@ class Task:
         named = {role: name for role, name in columns.items() if role in self.roles or name in rows[0]}
         found = []
         for i, row in enumerate(rows):
-            values = {role: sources.column(row, name, f'{self.key}.columns.{role}', spec) for role, name in named.items()}
+            values = {r: sources.column(row, name, f'{self.key}.columns.{r}', spec) for r, name in named.items()}
             record = self.record({'id': f'{split}-{i}'} | values, counts)
             if split == 'train' and not self.usable(record):
                 counts['without a label, not trained on'] += 1

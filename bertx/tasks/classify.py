@@ -3,12 +3,12 @@
 import functools
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bertx.errors import BadInput
-from bertx.tasks import metrics
+from bertx.tasks import metrics as m
 from bertx.tasks.base import Inputs, Record, Scores, Task, number
 from bertx.text.tokenizer import Tokenizer
 
@@ -28,14 +28,14 @@ def encode_texts(
             # the longer one gives way until both are as long
             keep_a = min(len(a), max(room - len(b), (room + 1) // 2))
             a, b = a[:keep_a], b[: room - keep_a]
-        parts = [[tokenizer.cls_id], a, [tokenizer.sep_id]] + ([b, [tokenizer.sep_id]] if paired else [])
-        tokens = np.concatenate(parts).astype(np.int32)
+        sep = [tokenizer.sep_id]
+        tokens = np.array([tokenizer.cls_id, *a, *sep, *(b if paired else ()), *(sep if paired else ())], np.int32)
         rows.append({'tokens': tokens, 'type_ids': (np.arange(len(tokens)) >= len(a) + 2).astype(np.int32)})
     return rows
 
 
 class TextTask(Task):
-    roles = ('text', 'label')
+    roles: ClassVar[tuple[str, ...]] = ('text', 'label')
 
     def record(self, values: Record, counts: Counter) -> Record:
         for role in ('text', 'pair'):
@@ -90,8 +90,8 @@ class Classify(TextTask):
         names = [name for name in self.metrics if name != 'f1' or len(self.labels) == 2]
         return self.ordered({name: values(self.function(name), gold, said, spread) for name in names})
 
-    def function(self, name: str) -> metrics.Metric:
-        return metrics.f1_of(self.positive) if name == 'f1' else getattr(metrics, name)
+    def function(self, name: str) -> m.Metric:
+        return m.f1_of(self.positive) if name == 'f1' else getattr(m, name)
 
     def baseline(self, train, records):
         most, _ = Counter(record['label'] for record in train).most_common(1)[0]
@@ -123,7 +123,7 @@ class Regress(TextTask):
     def score(self, records, predictions, spread=True) -> Scores:
         pairs = [(r['label'], p) for r, p in zip(records, predictions, strict=True) if r['label'] is not None]
         gold, said = [a for a, _ in pairs], [b for _, b in pairs]
-        return self.ordered({name: values(getattr(metrics, name), gold, said, spread) for name in self.metrics})
+        return self.ordered({name: values(getattr(m, name), gold, said, spread) for name in self.metrics})
 
     def baseline(self, train, records):
         return [float(np.mean([record['label'] for record in train]))] * len(records)
@@ -163,10 +163,10 @@ class Rank(TextTask):
     def score(self, records, predictions, spread=True) -> Scores:
         """Per query."""
         pairs = [(r, p) for r, p in zip(records, predictions, strict=True) if r['label'] is not None]
-        gains = metrics.by_group(
+        gains = m.by_group(
             [r['query'] for r, _ in pairs], [r['label'] for r, _ in pairs], [p for _, p in pairs]
         )  # fmt: skip
-        functions = {'mrr': metrics.reciprocal_rank, 'ndcg@10': functools.partial(metrics.ndcg, k=10)}
+        functions: dict[str, Any] = {'mrr': m.reciprocal_rank, 'ndcg@10': functools.partial(m.ndcg, k=10)}
         found = {name: np.array([function(g) for g in gains]) for name, function in functions.items()}
         return self.ordered({name: (x, np.ones(len(x))) for name, x in found.items()})
 
@@ -174,9 +174,9 @@ class Rank(TextTask):
         return [0.0] * len(records)
 
 
-def values(metric: metrics.Metric, gold: Sequence[Any], said: Sequence[Any], spread: bool):
+def values(metric: m.Metric, gold: Sequence[Any], said: Sequence[Any], spread: bool):
     """(sums, weights) whose ratio is the metric."""
     if not gold:
         return np.zeros(0), np.zeros(0)
-    found = metrics.contributions(metric, gold, said) if spread else np.array([metric(gold, said)])
+    found = m.contributions(metric, gold, said) if spread else np.array([metric(gold, said)])
     return found, np.ones(len(found))

@@ -100,14 +100,14 @@ def reciprocal_rank(gains: np.ndarray) -> float:
 
 
 def ndcg(gains: np.ndarray, k: int = 10) -> float:
-    """With linear gains and log2 discounts (Järvelin & Kekäläinen 2002), as scikit-learn's; 0 without a relevant one."""
+    """Linear gains, log2 discounts (Järvelin & Kekäläinen 2002), as scikit-learn's; 0 without a relevant one."""
     discount = 1 / np.log2(np.arange(2, min(k, len(gains)) + 2))
     best = (np.sort(gains)[::-1][:k] * discount).sum()
     return float((gains[:k] * discount).sum() / best) if best > 0 else 0.0
 
 
 def contributions(metric: Metric, gold: Sequence[Any], predicted: Sequence[Any]) -> np.ndarray:
-    """[N] whose mean is the metric and whose spread over examples is the metric's: jackknife pseudo-values (Tukey 1958).
+    """[N] whose mean is the metric and whose spread is the metric's: jackknife pseudo-values (Tukey 1958).
 
     N m - (N - 1) m_without_i, shifted so that their mean is m exactly. For accuracy these are the hits themselves.
     """

@@ -85,8 +85,9 @@ class QA(Task):
             for at in starts:
                 window = ids[at : at + room]
                 tokens = np.array([tokenizer.cls_id, *question, tokenizer.sep_id, *window, tokenizer.sep_id], np.int32)
-                inside = answer is not None and at <= answer[0] and answer[1] < at + len(window)
-                first, last = (answer[0] - at + before, answer[1] - at + before) if inside else (0, 0)
+                first, last = 0, 0
+                if answer and at <= answer[0] and answer[1] < at + len(window):
+                    first, last = answer[0] - at + before, answer[1] - at + before
                 type_ids = (np.arange(len(tokens)) >= before).astype(np.int32)
                 spans_L = np.zeros((len(tokens), 2), np.int64)
                 spans_L[before : before + len(window)] = spans[at : at + room]

@@ -1,11 +1,11 @@
 """Labelled data, read as one dict a row whatever it comes from; the columns are named in the config.
 
-    FILE.tsv, .csv, .jsonl   a line each; .tsv has no quoting (GLUE's), .csv has. Also as .gz
-    FILE.conll               a word a line, an empty line between sentences: columns 'words' and 'tags'
-    FILE.json                SQuAD's format, 1.1 or 2.0
-    tfds:NAME?split=SPLIT    a data set of tfds that lies there as ArrayRecord files; data_dir=FOLDER if elsewhere
-    sotu:LABEL?split=SPLIT   paragraphs of the State of the Union addresses (bertx/tasks/sotu.py)
-    A + B                    all rows of A, then all of B
+FILE.tsv, .csv, .jsonl   a line each; .tsv has no quoting (GLUE's), .csv has. Also as .gz
+FILE.conll               a word a line, an empty line between sentences: columns 'words' and 'tags'
+FILE.json                SQuAD's format, 1.1 or 2.0
+tfds:NAME?split=SPLIT    a data set of tfds that lies there as ArrayRecord files; data_dir=FOLDER if elsewhere
+sotu:LABEL?split=SPLIT   paragraphs of the State of the Union addresses (bertx/tasks/sotu.py)
+A + B                    all rows of A, then all of B
 """
 
 import csv
@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
+
+import numpy as np
 
 from bertx.errors import BadInput, unknown
 from bertx.tasks import sotu
@@ -163,8 +165,8 @@ def _plain(value: Any, feature: Any) -> Any:
     names = getattr(inner, 'names', None)
     if isinstance(value, dict):
         return {name: _plain(item, inner[name]) for name, item in value.items()}
-    if isinstance(value, list | tuple) or getattr(value, 'ndim', 0):
+    if isinstance(value, list) or isinstance(value, np.ndarray) and value.ndim:
         return [_plain(item, inner) for item in value]
     if names:
-        return names[int(value)] if value >= 0 else None
+        return names[int(value)] if int(value) >= 0 else None
     return value.decode() if isinstance(value, bytes) else value.item() if hasattr(value, 'item') else value

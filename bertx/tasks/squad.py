@@ -43,12 +43,12 @@ def best_threshold(no_answer: Sequence[float], scores: Sequence[float], answerab
     no_answer: how much more likely no answer is; scores: of the answer as it stands. Equal means: the lowest one.
     """
     order = sorted(range(len(no_answer)), key=lambda i: no_answer[i])
-    value = sum(not has for has in answerable)  # all answers withheld
-    found = (float(value), min(no_answer, default=0.0) - 1.0)
+    value = float(sum(not has for has in answerable))  # all answers withheld
+    found = (value, min(no_answer, default=0.0) - 1.0)
     for n, i in enumerate(order):
         value += scores[i] if answerable[i] else -1 + scores[i]
         if n + 1 < len(order) and no_answer[order[n + 1]] == no_answer[i]:
             continue  # equal ones go together
         if value > found[0] + 1e-12:
-            found = (float(value), float(no_answer[i]))
+            found = (value, float(no_answer[i]))
     return found[1]

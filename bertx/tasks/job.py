@@ -1,0 +1,182 @@
+"""What a downstream run is made of: all of its settings checked, its data, and the parameters that it begins with."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bertx import NUMERICS_VERSION, layer_rates
+from bertx.config import encoder_config, hyper_parameters, plain
+from bertx.encoder import Encoder
+from bertx.encoder_config import EncoderConfig
+from bertx.errors import BadInput, unknown
+from bertx.optim import OptimizerOptions
+from bertx.pretrained import Pretrained
+from bertx.step import named
+from bertx.tasks import heads
+from bertx.tasks.base import Task
+from bertx.tasks.data import Data, load
+from bertx.tasks.heads import HeadSpec
+from bertx.text.tokenizer import Tokenizer
+from bertx.types import View
+
+# What changes how fast a run goes, how much it says or where its data lie, not its numbers.
+EXECUTION = ('init_from', 'tokenizer', 'encoder.unroll', 'train.log_every', 'train.save_weights', 'evaluation.batch')
+DATA = ('train', 'dev', 'test')
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Job:
+    """A run that has passed every check."""
+
+    config: dict[str, Any]
+    encoder: EncoderConfig
+    source: Pretrained | None
+    tokenizer: Tokenizer
+    data: Data
+    specs: dict[str, HeadSpec]
+    options: OptimizerOptions
+    hyper: dict[str, np.float32]
+    steps: int
+
+    @property
+    def tasks(self) -> dict[str, Task]:
+        return self.data.tasks
+
+    @property
+    def train(self) -> dict[str, Any]:
+        return self.config['train']
+
+    @property
+    def head(self) -> str:
+        """Of the results."""
+        return 'frozen' if self.config['features'] else 'finetuned'
+
+    @functools.cached_property
+    def hash(self) -> str:
+        """Eight hex digits over all that the numbers depend on."""
+        numbers = json.loads(json.dumps(self.config))
+        for path in EXECUTION:
+            *sections, key = path.split('.')
+            functools.reduce(dict.__getitem__, sections, numbers).pop(key)
+        numbers['tasks'] = {
+            name: {key: value for key, value in settings.items() if key not in DATA}
+            for name, settings in numbers['tasks'].items()
+            if name in self.tasks
+        }
+        weights = self.source.content if self.source and not self.config['random'] else ''
+        encoder = dataclasses.asdict(dataclasses.replace(self.encoder, unroll=1))
+        content = [NUMERICS_VERSION, numbers, weights, encoder, self.tokenizer.fingerprint, self.data.digest]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+
+    def name_of(self, task: str) -> str:
+        """Of its head among the parameters: for a single task as `bertx/hf_names.py` has it, so that it converts."""
+        kind = self.specs[task].kind
+        usual = kind if kind in ('qa', 'tag') else 'classify'
+        return f'heads_{usual if len(self.specs) == 1 else task}'
+
+
+def prepare(config: Any) -> Job:
+    """Raises BadInput, naming the key, for anything that cannot work."""
+    config = plain(config)
+    t, o = config['train'], config['optimizer']
+    source = Pretrained.load(config['init_from']) if config['init_from'] else None
+    if not source and not config['tokenizer']:
+        raise BadInput('config.init_from is empty; give a folder with weights, or config.tokenizer for random ones')
+    tokenizer = source.tokenizer if source else Tokenizer.load(config['tokenizer'])
+    shape = {'encoder': config['encoder'], 'rows': {'length': config['length']}}
+    encoder = encoder_config(shape, tokenizer.vocab_size, source.encoder if source else None)
+    if encoder.causal:
+        raise BadInput(
+            'config.init_from is a causal encoder, whose [CLS] has read nothing; a bidirectional one would do'
+        )
+    if config['features'] not in heads.FEATURES:
+        raise unknown('config.features', config['features'], heads.FEATURES)
+    if config['features'] in ('sum_last_4', 'concat_last_4') and encoder.layers < 3:
+        raise BadInput(f'config.features is {config["features"]!r}, and the encoder has {encoder.layers} layers')
+    if t['keep'] not in ('best', 'last'):
+        raise unknown('config.train.keep', t['keep'], ('best', 'last'))
+    stacked = encoder.groups or encoder.layers
+    if not 0 <= t['reinit_layers'] <= stacked:
+        raise BadInput(f'config.train.reinit_layers is {t["reinit_layers"]}; the encoder has {stacked} to give')
+    options = OptimizerOptions(**{key: o[key] for key in ('name', 'schedule', 'bias_correction')})
+    options.check()
+    if o['layer_rule'] not in layer_rates.RULES:
+        raise unknown('config.optimizer.layer_rule', o['layer_rule'], layer_rates.RULES)
+    if not 0 < o['layer_decay'] <= 1:
+        raise BadInput(f'config.optimizer.layer_decay is {o["layer_decay"]:g}; above 0, to 1, would do')
+    for key, least in (
+        ('batch', 1),
+        ('epochs', 1),
+        ('steps', 0),
+        ('examples', 0),
+        ('evaluate_every', 0),
+        ('log_every', 1),
+    ):
+        if t[key] < least:
+            raise BadInput(f'config.train.{key} is {t[key]}; {least} or more would do')
+    data = load(config, tokenizer)
+    steps = t['steps'] or t['epochs'] * data.batches
+    specs = {
+        name: HeadSpec(config['tasks'][name]['kind'], task.classes, config['features'], task.settings['longest_answer'])
+        for name, task in data.tasks.items()
+    }
+    return Job(config, encoder, source, tokenizer, data, specs, options, _hyper(config, steps), steps)
+
+
+def _hyper(config: dict[str, Any], steps: int) -> dict[str, np.float32]:
+    """The traced numbers."""
+    needless = dict.fromkeys(('micro_batches', 'validate_every', 'checkpoint_every', 'keep_checkpoints'), 1)
+    found = hyper_parameters(
+        config | {'train': config['train'] | needless | {'steps': steps}, 'evaluation': {'seed': 0}}
+    )
+    del found['log_every']
+    return found | {'layer_decay': np.float32(config['optimizer']['layer_decay'])}
+
+
+def initial(job: Job) -> dict[str, Any]:
+    """Parameters before the first step: the source's encoder, and of its heads what fits; all else is fresh.
+
+    A pooler is taken from wherever the source has one: NSP's, SOP's, a Hugging Face folder's own.
+    """
+    root, c = jax.random.key(job.config['seed']), job.encoder
+    row = jnp.zeros((1, 1), jnp.int32)
+    batch = {name: row for name in ('tokens', 'segment_ids', 'positions', 'type_ids')}
+    view = View(row, row, row, row)
+    fresh: dict[str, Any] = {'encoder': Encoder(c).init(named(root, 'init'), view)['params']}
+    for name, spec in job.specs.items():
+        head = job.name_of(name)
+        states = jnp.zeros(((c.layers + 1,) if spec.features else ()) + (1, len(batch['tokens']), c.width))
+        fresh[head] = heads.TaskHead(c, spec).init(named(root, name), states)['params']
+    if not job.source or job.config['random']:
+        return fresh
+    found = {'encoder': job.source.params['encoder']}
+    if reinit := job.train['reinit_layers']:
+        layers = jax.tree.map(
+            lambda old, new: jnp.concatenate([old[:-reinit], new[-reinit:]]),
+            found['encoder']['layers'], fresh['encoder']['layers'],
+        )  # fmt: skip
+        found['encoder'] = found['encoder'] | {'layers': layers}
+    poolers = [tree['pooler'] for tree in job.source.params.values() if 'pooler' in tree]
+    poolers += [job.source.params['pooler']] if 'pooler' in job.source.params else []
+    for head in fresh:
+        if head == 'encoder':
+            continue
+        mine, theirs = fresh[head], job.source.params.get(head)
+        if theirs is not None and _alike(mine, theirs):
+            found[head] = theirs
+        elif 'pooler' in mine and poolers and _alike(mine['pooler'], poolers[0]):
+            found[head] = mine | {'pooler': poolers[0]}
+        else:
+            found[head] = mine
+    return jax.tree.map(jnp.asarray, found)
+
+
+def _alike(a: Any, b: Any) -> bool:
+    shapes = lambda tree: {jax.tree_util.keystr(path): np.shape(x) for path, x in jax.tree.leaves_with_path(tree)}
+    return shapes(a) == shapes(b)

@@ -1,5 +1,6 @@
 """One downstream run: trained, the best of it chosen on dev, measured on test, recorded like every run."""
 
+import contextlib
 import json
 import logging
 import math
@@ -16,7 +17,7 @@ from bertx.evaluate import Measurement
 from bertx.results import RunFolder, write_atomically
 from bertx.step import named
 from bertx.tasks.base import Task
-from bertx.tasks.batches import mixture, padded, plan, stream
+from bertx.tasks.batches import padded, plan
 from bertx.tasks.job import Job, initial
 from bertx.tasks.step import optimizer, reader, trainer
 from bertx.watch import NotFinite
@@ -39,8 +40,8 @@ def predictions(job: Job, params: Any, name: str, split: str) -> list[Any]:
     return task.predict(outputs, inputs, data.records[name, split])
 
 
-def _value(scores: dict[str, Any], metric: str) -> float:
-    sums, weights = scores[metric]
+def _value(score: Any) -> float:
+    sums, weights = score
     return float(sums.sum() / weights.sum()) if weights.sum() else math.nan
 
 
@@ -49,6 +50,7 @@ class Best:
 
     def __init__(self):
         self.value, self.step, self.params, self.since = -math.inf, 0, None, 0
+        self.last, self.step_s = 0, math.nan
 
     def see(self, value: float, step: int, params: Any, keep_last: bool) -> None:
         better = value > self.value
@@ -68,44 +70,69 @@ def fit(job: Job, folder: RunFolder, advance: Callable[[int, dict[str, float]], 
     rule = job.config['optimizer']['layer_rule']
     opt = optimizer(job.options, rule, job.hyper).init(trained)
     steps = {name: trainer(job.encoder, s, job.name_of(name), job.options, rule) for name, s in job.specs.items()}
-    inputs = {name: data.inputs[name, 'train'] for name in data.tasks}
-    sizes, mix = {name: len(x.rows) for name, x in inputs.items()}, job.config['mix']
-    rows_of = stream(inputs, data.buckets, t['batch'], mixture(sizes, mix['shares'], mix['alpha']), job.config['seed'])
+    key, best = named(jax.random.key(job.config['seed']), 'dropout'), Best()
+    losses: list[Any] = []
     every = t['evaluate_every'] or min(job.steps, data.batches)
-    key, best, shapes, losses = named(jax.random.key(job.config['seed']), 'dropout'), Best(), set(), []
-    begun, tokens = time.perf_counter(), t['batch'] * job.config['length']
-    for number in range(1, job.steps + 1):
-        name, rows = next(rows_of)
-        batch = padded(inputs[name], rows, data.tasks[name], data.buckets, t['batch'], job.tokenizer.pad_id)
-        shapes.add((name, batch['tokens'].shape))
-        trained, opt, loss = steps[name](
-            trained, frozen, opt, job.hyper, data.class_weights[name], jax.random.fold_in(key, number), batch
-        )
-        losses.append(loss)
+    begun, pace, tokens = time.perf_counter(), Pace(), t['batch'] * job.config['length']
+    for number, (name, batch) in zip(range(1, job.steps + 1), job.batches(), strict=False):
         last = number == job.steps
-        if number % t['log_every'] == 0 or last:
-            mean = float(np.mean(jax.device_get(losses)))
-            if not math.isfinite(mean):
-                raise NotFinite(f'the loss is {mean} at step {number}; a lower config.optimizer.learning_rate may help')
-            folder.append('metrics.jsonl', {'step': number, 'split': 'train', 'tokens': number * tokens, 'loss': mean})
-            advance(number, {'loss': mean})
-            losses = []
+        with pace.step(name, batch, losses):
+            trained, opt, loss = steps[name](
+                trained, frozen, opt, job.hyper, data.class_weights[name], jax.random.fold_in(key, number), batch
+            )
+            losses.append(loss)
+            if number % t['log_every'] == 0 or number % every == 0 or last:
+                mean, losses = float(np.mean(jax.device_get(losses))), []
+                if not math.isfinite(mean):
+                    raise NotFinite(f'the loss is {mean} at step {number}; try a lower config.optimizer.learning_rate')
+                line = {'step': number, 'split': 'train', 'tokens': number * tokens, 'loss': mean}
+                folder.append('metrics.jsonl', line)
+                advance(number, {'loss': mean})
         if number % every == 0 or last:
-            line: dict[str, float] = {}
-            for name, task in data.tasks.items():
-                records, said = data.records[name, 'dev'], predictions(job, frozen | trained, name, 'dev')
-                task.tune(records, said)
-                scores = task.score(records, said, spread=False)
-                line |= {f'{name}/{metric}': _value(scores, metric) for metric in scores}
-            folder.append('metrics.jsonl', {'step': number, 'split': 'validation', 'tokens': number * tokens} | line)
-            best.see(float(np.mean([line[f'{n}/{x.metric}'] for n, x in data.tasks.items()])), number,
-                     frozen | trained, t['keep'] == 'last')  # fmt: skip
+            found = on_dev(job, frozen | trained)
+            folder.append('metrics.jsonl', {'step': number, 'split': 'validation', 'tokens': number * tokens} | found)
+            value = float(np.mean([found[f'{name}/{task.metric}'] for name, task in data.tasks.items()]))
+            best.see(value, number, frozen | trained, t['keep'] == 'last')
             if t['patience'] and best.since >= t['patience']:
                 log.info('no better one in %d evaluations: ended at step %d of %d', best.since, number, job.steps)
                 break
-    folder.append('timing.jsonl', {'step': number, 'wall_s': time.perf_counter() - begun, 'shapes': len(shapes)})
-    log.info('kept step %d of %d, dev %.4f; %d shapes of batches', best.step, number, best.value, len(shapes))
+    best.step_s, best.last = pace.mean, number
+    folder.append('timing.jsonl', {'step': number, 'wall_s': time.perf_counter() - begun, 'step_s': best.step_s})
+    log.info('kept step %d of %d, dev %.4f; %d shapes of batches', best.step, number, best.value, len(pace.shapes))
     return best
+
+
+def on_dev(job: Job, params: Any) -> dict[str, float]:
+    """`<task>/<metric>` of all tasks, which are tuned to it."""
+    found: dict[str, float] = {}
+    for name, task in job.tasks.items():
+        records, said = job.data.records[name, 'dev'], predictions(job, params, name, 'dev')
+        task.tune(records, said)
+        found |= {f'{name}/{key}': _value(x) for key, x in task.score(records, said, spread=False).items()}
+    return found
+
+
+class Pace:
+    """Seconds a step, without those that are compiled first."""
+
+    def __init__(self):
+        self.shapes, self.seconds, self.steps = set(), 0.0, 0
+
+    @contextlib.contextmanager
+    def step(self, name: str, batch: Any, pending: Any):
+        shape = name, batch['tokens'].shape
+        fresh = shape not in self.shapes
+        if fresh:
+            jax.block_until_ready(pending)
+            self.shapes.add(shape)
+        begun = time.perf_counter()
+        yield
+        if not fresh:
+            self.seconds, self.steps = self.seconds + time.perf_counter() - begun, self.steps + 1
+
+    @property
+    def mean(self) -> float:
+        return self.seconds / self.steps if self.steps else math.nan
 
 
 def run(job: Job, folder: RunFolder, arm: str, advance: Callable[..., None] = lambda *_: None) -> dict[str, Any]:
@@ -138,9 +165,9 @@ def run(job: Job, folder: RunFolder, arm: str, advance: Callable[..., None] = la
         checkpoint.write_parameters(folder.checkpoints, best.params, about)
     length = job.config['length']
     done: dict[str, Any] = {
-        'arm': arm, 'seed': job.config['seed'], 'step': best.step, 'tokens': job.steps * job.train['batch'] * length,
-        'flops': 3.0 * job.steps * job.train['batch'] * length * job.encoder.flops_per_token(length),
-        'wall_s': round(folder.seconds(), 1), 'collapsed': collapsed, 'dev': best.value,
+        'arm': arm, 'seed': job.config['seed'], 'step': best.step, 'tokens': best.last * job.train['batch'] * length,
+        'flops': 3.0 * best.last * job.train['batch'] * length * job.encoder.flops_per_token(length),
+        'wall_s': round(folder.seconds(), 1), 'collapsed': collapsed, 'dev': best.value, 'step_s': best.step_s,
         'data': job.data.about(),
     }  # fmt: skip
     folder.finish(done, found)

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ from bertx.pretrained import Pretrained
 from bertx.step import named
 from bertx.tasks import heads
 from bertx.tasks.base import Task
+from bertx.tasks.batches import Batch, mixture, padded, stream
 from bertx.tasks.data import Data, load
 from bertx.tasks.heads import HeadSpec
 from bertx.text.tokenizer import Tokenizer
@@ -73,6 +75,14 @@ class Job:
         encoder = dataclasses.asdict(dataclasses.replace(self.encoder, unroll=1))
         content = [NUMERICS_VERSION, numbers, weights, encoder, self.tokenizer.fingerprint, self.data.digest]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+
+    def batches(self) -> Iterator[tuple[str, Batch]]:
+        """Task and batch of each step, for ever."""
+        data, size, mix = self.data, self.train['batch'], self.config['mix']
+        inputs = {name: data.inputs[name, 'train'] for name in data.tasks}
+        shares = mixture({name: len(x.rows) for name, x in inputs.items()}, mix['shares'], mix['alpha'])
+        for name, rows in stream(inputs, data.buckets, size, shares, self.config['seed']):
+            yield name, padded(inputs[name], rows, data.tasks[name], data.buckets, size, self.tokenizer.pad_id)
 
     def name_of(self, task: str) -> str:
         """Of its head among the parameters: for a single task as `bertx/hf_names.py` has it, so that it converts."""

@@ -87,7 +87,7 @@ def _load(wanted: str, tokenizer_text: str) -> Data:
 
 
 def _splits(task: Task, examples: int, most: int) -> dict[str, list[Record]]:
-    """The examples of each split: a fixed random subset of those to train on, the first ones of the others."""
+    """The examples of each split, cut to a fixed random subset."""
     found = {split: task.load(split) for split in SPLITS if task.settings[split]}
     if 'train' not in found:
         raise BadInput(f'{task.key}.train is empty; name the data to train on')
@@ -99,8 +99,12 @@ def _splits(task: Task, examples: int, most: int) -> dict[str, list[Record]]:
         raise BadInput(f'{task.key}.train has {len(found["train"])} examples; name a dev split, or give more')
     if examples > len(train):
         raise BadInput(f'config.train.examples is {examples}, and {task.key}.train has {len(train)}')
-    if examples:
-        chosen = np.random.default_rng(0).permutation(len(train))[:examples]
-        train = [train[i] for i in chosen]
-    cut_short = {split: items[: most or None] for split, items in found.items() if split != 'train'}
-    return {'train': train} | cut_short
+    return {split: _some(train if split == 'train' else items, examples if split == 'train' else most)
+            for split, items in found.items()}  # fmt: skip
+
+
+def _some(items: list[Record], most: int) -> list[Record]:
+    """At most that many, drawn the same way for every run, in their order; 0: all."""
+    if not 0 < most < len(items):
+        return items
+    return [items[i] for i in sorted(np.random.default_rng(0).permutation(len(items))[:most])]

@@ -91,6 +91,6 @@ def get_config(**tasks) -> ConfigDict:
                 'log_every': 10,
                 'save_weights': True,
             },
-            'evaluation': {'batch': 64, 'examples': 0},  # examples: at most, of dev and test; 0: all
+            'evaluation': {'batch': 64, 'examples': 0},  # examples of dev and test, at most; 0: all
         }
     )

@@ -74,6 +74,13 @@ def run_all(planned: Sequence[Planned], progress: Callable[..., Any]) -> dict[st
     return failed
 
 
+def plan_for(folder: RunFolder, config: ConfigDict, points: Sweep) -> list[Planned]:
+    """The grid on one pretrained run."""
+    config = ConfigDict(config)
+    config.init_from = str(folder.path)
+    return plan(config, points, folder.path / 'downstream')
+
+
 def attach(folder: RunFolder, config: ConfigDict, points: Sweep, progress: Callable[..., Any]) -> dict[str, str]:
     """The grid on one pretrained run, and what came of it beside that run's own results. Returns id -> reason of the
     runs that failed.
@@ -82,9 +89,7 @@ def attach(folder: RunFolder, config: ConfigDict, points: Sweep, progress: Calla
     with the highest mean on dev is reported, on test. Fine-tuning seeds are averaged example by example, so that the
     table's statistics see one value for each pretraining seed.
     """
-    config = ConfigDict(config)
-    config.init_from = str(folder.path)
-    planned = plan(config, points, folder.path / 'downstream')
+    planned = plan_for(folder, config, points)
     failed = run_all(planned, progress)
     columns: dict[tuple[str, ...], dict[str, list[Planned]]] = defaultdict(lambda: defaultdict(list))
     for p in planned:

@@ -61,6 +61,8 @@ class TextTask(Task):
 
 
 class Classify(TextTask):
+    """Accuracy and settings['metric'] are reported, and F1 where settings['positive'] says of which label."""
+
     targets = {'label': (np.int32, 0)}
     metrics = ('accuracy', 'matthews', 'macro_f1', 'f1')
 
@@ -87,8 +89,8 @@ class Classify(TextTask):
     def score(self, records, predictions, spread=True) -> Scores:
         pairs = [(r['label'], p) for r, p in zip(records, predictions, strict=True) if r['label'] is not None]
         gold, said = [a for a, _ in pairs], [b for _, b in pairs]
-        names = [name for name in self.metrics if name != 'f1' or len(self.labels) == 2]
-        return self.ordered({name: values(self.function(name), gold, said, spread) for name in names})
+        names = {self.metric, 'accuracy', *(['f1'] if self.settings['positive'] else [])}
+        return self.ordered({name: values(self.function(name), gold, said, spread) for name in sorted(names)})
 
     def function(self, name: str) -> m.Metric:
         return m.f1_of(self.positive) if name == 'f1' else getattr(m, name)

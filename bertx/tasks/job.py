@@ -149,42 +149,40 @@ def _hyper(config: dict[str, Any], steps: int) -> dict[str, np.float32]:
     return found | {'layer_decay': np.float32(config['optimizer']['layer_decay'])}
 
 
+@functools.lru_cache
+def _fresh_encoder(config: EncoderConfig):
+    row = jnp.zeros((1, 1), jnp.int32)
+    return jax.jit(lambda key: Encoder(config).init(key, View(row, row, row, row))['params'])
+
+
+@functools.lru_cache
+def _fresh_head(config: EncoderConfig, spec: HeadSpec):
+    states = jnp.zeros(((config.layers + 1,) if spec.features else ()) + (1, 1, config.width))
+    return jax.jit(lambda key: heads.TaskHead(config, spec).init(key, states)['params'])
+
+
 def initial(job: Job) -> dict[str, Any]:
     """Parameters before the first step: the source's encoder, and of its heads what fits; all else is fresh.
 
     A pooler is taken from wherever the source has one: NSP's, SOP's, a Hugging Face folder's own.
     """
-    root, c = jax.random.key(job.config['seed']), job.encoder
-    row = jnp.zeros((1, 1), jnp.int32)
-    batch = {name: row for name in ('tokens', 'segment_ids', 'positions', 'type_ids')}
-    view = View(row, row, row, row)
-    fresh: dict[str, Any] = {'encoder': Encoder(c).init(named(root, 'init'), view)['params']}
-    for name, spec in job.specs.items():
-        head = job.name_of(name)
-        states = jnp.zeros(((c.layers + 1,) if spec.features else ()) + (1, len(batch['tokens']), c.width))
-        fresh[head] = heads.TaskHead(c, spec).init(named(root, name), states)['params']
-    if not job.source or job.config['random']:
-        return fresh
-    found = {'encoder': job.source.params['encoder']}
-    if reinit := job.train['reinit_layers']:
-        layers = jax.tree.map(
-            lambda old, new: jnp.concatenate([old[:-reinit], new[-reinit:]]),
-            found['encoder']['layers'], fresh['encoder']['layers'],
-        )  # fmt: skip
-        found['encoder'] = found['encoder'] | {'layers': layers}
-    poolers = [tree['pooler'] for tree in job.source.params.values() if 'pooler' in tree]
-    poolers += [job.source.params['pooler']] if 'pooler' in job.source.params else []
-    for head in fresh:
-        if head == 'encoder':
-            continue
-        mine, theirs = fresh[head], job.source.params.get(head)
-        if theirs is not None and _alike(mine, theirs):
-            found[head] = theirs
+    root, source, reinit = jax.random.key(job.config['seed']), job.source, job.train['reinit_layers']
+    found = {job.name_of(name): _fresh_head(job.encoder, spec)(named(root, name)) for name, spec in job.specs.items()}
+    if not source or job.config['random']:
+        return found | {'encoder': _fresh_encoder(job.encoder)(named(root, 'init'))}
+    encoder = source.params['encoder']
+    if reinit:
+        fresh = _fresh_encoder(job.encoder)(named(root, 'init'))['layers']
+        join = lambda old, new: np.concatenate([old[:-reinit], new[-reinit:]])
+        encoder = encoder | {'layers': jax.tree.map(join, encoder['layers'], fresh)}
+    poolers = [tree['pooler'] for tree in source.params.values() if 'pooler' in tree]
+    poolers += [source.params['pooler']] if 'pooler' in source.params else []
+    for head, mine in found.items():
+        if head in source.params and _alike(mine, source.params[head]):
+            found[head] = source.params[head]
         elif 'pooler' in mine and poolers and _alike(mine['pooler'], poolers[0]):
             found[head] = mine | {'pooler': poolers[0]}
-        else:
-            found[head] = mine
-    return jax.tree.map(jnp.asarray, found)
+    return jax.tree.map(jnp.asarray, found | {'encoder': encoder})
 
 
 def _alike(a: Any, b: Any) -> bool:

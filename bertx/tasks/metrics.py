@@ -112,6 +112,8 @@ def contributions(metric: Metric, gold: Sequence[Any], predicted: Sequence[Any])
     N m - (N - 1) m_without_i, shifted so that their mean is m exactly. For accuracy these are the hits themselves.
     """
     gold, predicted, N = list(gold), list(predicted), len(gold)
+    if metric is accuracy:
+        return np.array([a == b for a, b in zip(gold, predicted, strict=True)], float)
     whole = metric(gold, predicted)
     if N < 3:
         return np.full(N, whole)

@@ -82,13 +82,15 @@ def arms(folders: Iterable[RunFolder]) -> list[Arm]:
 
 
 def columns_of(found: list[Arm], split: str) -> list[Column]:
-    """Tasks in order of appearance but MLM first; of each, the refitted head before the own one."""
+    """Tasks in order of appearance but MLM first and downstream ones last; of each, the refitted head before the own one."""
     values = [v for arm in found for result in arm.results.values() for v in result['values']]
     values = [v for v in values if v['metric'] == METRIC or v['head'] in DOWNSTREAM]
     mine = [v for v in values if v['split'] == split]
     if values and not mine:
         raise unknown('split', split, {v['split'] for v in values})
-    tasks = dict.fromkeys(sorted((v['task'] for v in mine), key=lambda task: task != 'mlm'))
+    downstream = {v['task'] for v in mine if v['head'] in DOWNSTREAM}
+    order = lambda task: (task in downstream, task != 'mlm')
+    tasks = dict.fromkeys(sorted((v['task'] for v in mine), key=order))
     present = {(v['task'], v['head']) for v in mine}
     return [(task, head) for task in tasks for head in ('refit', 'own', *DOWNSTREAM) if (task, head) in present]
 

@@ -19,7 +19,9 @@ def data_sets(root: str):
         'sst2': task(
             'classify', *at('sst2', 'train.tsv', 'dev.tsv', 'test.tsv'), {'text': 'sentence', 'label': 'label'}
         ),
-        'mrpc': task('classify', *at('mrpc', 'train.tsv', 'val.tsv', 'test.tsv'), PAIR | {'label': 'label'}, positive='1'),
+        'mrpc': task(
+            'classify', *at('mrpc', 'train.tsv', 'val.tsv', 'test.tsv'), PAIR | {'label': 'label'}, positive='1'
+        ),
         'cola': task(  # no labelled test set: the in-domain dev set chooses, the out-of-domain one is the test
             'classify', *at('cola', 'in_domain_train.tsv'), dev, out, {'text': '3', 'label': '1'}, header=False,
             metric='matthews',

@@ -82,7 +82,7 @@ def arms(folders: Iterable[RunFolder]) -> list[Arm]:
 
 
 def columns_of(found: list[Arm], split: str) -> list[Column]:
-    """Tasks in order of appearance, but MLM first and downstream ones last; of each, the refitted head before the own."""
+    """Tasks in order of appearance, MLM first and downstream ones last; of each, the refitted head before the own."""
     values = [v for arm in found for result in arm.results.values() for v in result['values']]
     values = [v for v in values if v['metric'] == METRIC or v['head'] in DOWNSTREAM]
     mine = [v for v in values if v['split'] == split]

@@ -13,8 +13,9 @@ from bertx.errors import BadInput, unknown
 from bertx.results import RunFolder
 
 METRIC = 'accuracy'
+DOWNSTREAM = ('finetuned', 'frozen')  # heads of downstream tasks, which are measured by a metric of their own
 
-Column = tuple[str, str]  # task, and head: 'refit' or 'own'
+Column = tuple[str, str]  # task, and head: 'refit' or 'own', or one of DOWNSTREAM
 
 
 @dataclasses.dataclass(eq=False)
@@ -35,20 +36,27 @@ class Arm:
 
     def seeds(self, column: Column, split: str) -> list[int]:
         """Those with this measurement."""
-        wanted = [*column, split, METRIC]
-        keys = ('task', 'head', 'split', 'metric')
-        return [s for s, result in self.results.items() if wanted in ([v[k] for k in keys] for v in result['values'])]
+        return [s for s, result in self.results.items() if metric_of(result['values'], column, split)]
 
     def predictions(self, seeds: Sequence[int], column: Column, split: str) -> tuple[np.ndarray, np.ndarray]:
         """Sums [R, N] of these runs, and the weights [N] that they share."""
         try:
-            read = [self.runs[seed].predictions(*column, split, METRIC) for seed in seeds]
+            metric = metric_of(self.results[seeds[0]]['values'], column, split) or METRIC
+            read = [self.runs[seed].predictions(*column, split, metric) for seed in seeds]
         except FileNotFoundError as error:
             raise BadInput(f'{error.filename} is missing, though its run counts as finished') from None
         weight_N = read[0][1]
         if any(not np.array_equal(weight, weight_N) for _, weight in read):
             raise BadInput(f'the runs of arm {self.name!r} were evaluated on different rows of {column[0]}')
         return np.stack([sum_N for sum_N, _ in read]), weight_N
+
+
+def metric_of(values: Iterable[dict[str, Any]], column: Column, split: str) -> str | None:
+    """What a column shows: accuracy; of a downstream task, or its majority baseline, what stands first."""
+    there = [v['metric'] for v in values if (v['task'], v['head'], v['split']) == (*column, split)]
+    if column[1] in (*DOWNSTREAM, 'majority'):
+        return there[0] if there else None
+    return METRIC if METRIC in there else None
 
 
 def arms(folders: Iterable[RunFolder]) -> list[Arm]:
@@ -74,14 +82,17 @@ def arms(folders: Iterable[RunFolder]) -> list[Arm]:
 
 
 def columns_of(found: list[Arm], split: str) -> list[Column]:
-    """Tasks in order of appearance but MLM first; of each, the refitted head before the own one."""
-    values = [v for arm in found for result in arm.results.values() for v in result['values'] if v['metric'] == METRIC]
+    """Tasks in order of appearance, MLM first and downstream ones last; of each, the refitted head before the own."""
+    values = [v for arm in found for result in arm.results.values() for v in result['values']]
+    values = [v for v in values if v['metric'] == METRIC or v['head'] in DOWNSTREAM]
     mine = [v for v in values if v['split'] == split]
     if values and not mine:
         raise unknown('split', split, {v['split'] for v in values})
-    tasks = dict.fromkeys(sorted((v['task'] for v in mine), key=lambda task: task != 'mlm'))
+    downstream = {v['task'] for v in mine if v['head'] in DOWNSTREAM}
+    order = lambda task: (task in downstream, task != 'mlm')
+    tasks = dict.fromkeys(sorted((v['task'] for v in mine), key=order))
     present = {(v['task'], v['head']) for v in mine}
-    return [(task, head) for task in tasks for head in ('refit', 'own') if (task, head) in present]
+    return [(task, head) for task in tasks for head in ('refit', 'own', *DOWNSTREAM) if (task, head) in present]
 
 
 def _names(arm: str, folders: list[RunFolder]) -> list[str]:

@@ -96,6 +96,21 @@ class Engine:
                 except Exception as error:  # noqa: BLE001
                     self.ended(p, error)
 
+    def afterwards(self, planned: list[Planned], function: Callable[[Planned], dict[str, str]]) -> None:
+        """A function that returns failures as `__call__` does, on each run that is done, by one process at a time."""
+        left = [p for p in planned if p.folder.done]
+        while left:
+            busy = []
+            for p in left:
+                with self.held(p) as lease:
+                    if lease is None:
+                        busy.append(p)
+                    else:
+                        self.failed |= function(p)
+            if len(busy) == len(left):
+                time.sleep(POLL)
+            left = busy
+
     def settled(self, p: Planned) -> bool:
         """Whether the run needs nobody any more; tries to make it so."""
         result = p.folder.result or {}

@@ -94,7 +94,12 @@ class RunFolder:
     def result(self) -> dict[str, Any] | None:
         """The content of result.json, None while the run is not finished."""
         file = self.path / 'result.json'
-        return read_json(file) if file.exists() else None
+        if not file.exists():
+            return None
+        result, further = read_json(file), self.read('downstream.json')  # of runs that were fine-tuned from it
+        return (
+            result | {'values': [*result['values'], *further['values']]} if further and 'values' in result else result
+        )
 
     @property
     def done(self) -> bool:
@@ -230,7 +235,7 @@ def rows(folders: Iterable[RunFolder]) -> list[dict[str, Any]]:
 
 def csv_text(columns: Iterable[str], lines: list[dict[str, Any]]) -> str:
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(columns), lineterminator='\n')
+    writer = csv.DictWriter(text, list(columns), lineterminator='\n', extrasaction='ignore')
     writer.writeheader()
     writer.writerows(lines)
     return text.getvalue()

@@ -2,7 +2,7 @@
 
 import math
 
-from bertx.arms import METRIC
+from bertx.arms import DOWNSTREAM, METRIC, metric_of
 from bertx.power import POWER, detectable
 from bertx.results import RunFolder
 from bertx.table import ABSENT, ALPHA, FAILED, MARK, Table
@@ -53,9 +53,38 @@ def about_cells(table: Table) -> list[str]:
             f'own: the head that the arm itself trained, {ABSENT} where it has none'
         )
     kinds = {kind for kind, _ in table.references.values()}
-    meaning = {'unigram': 'the most frequent training token everywhere', 'chance': 'a coin'}
+    notes += _downstream(table)
+    meaning = {
+        'unigram': 'the most frequent training token everywhere', 'chance': 'a coin',
+        'majority': 'of downstream tasks, the most frequent label, the mean, no entity or no answer',
+    }  # fmt: skip
     if kinds:
         notes.append('; '.join(f'{kind}: {text}' for kind, text in meaning.items() if kind in kinds))
+    return notes
+
+
+def _downstream(table: Table) -> list[str]:
+    """What downstream figures are, and how many of their runs failed."""
+    notes = []
+    for column in [column for column in table.columns if column[1] in DOWNSTREAM]:
+        values = [r['values'] for arm in table.arms for r in arm.results.values()]
+        metric = next(filter(None, (metric_of(v, column, table.split) for v in values)))
+        mine = [v for many in values for v in many if (v['task'], v['head'], v['metric']) == (*column, metric)]
+        seeds = sorted({v.get('fine_tuning_seeds', 1) for v in mine})
+        rates = sorted({f'{v["learning_rate"]:g}' for v in mine if 'learning_rate' in v})
+        chosen = f'; learning rate chosen on dev: {" or ".join(rates)}' if rates else ''
+        notes.append(
+            f'{table.title(column)}: {metric}, mean of {" or ".join(map(str, seeds))} fine-tuning seeds{chosen}'
+        )
+    found = [
+        folder.read('downstream.json') or folder.result or {} for arm in table.arms for folder in arm.runs.values()
+    ]
+    count = lambda key: sum(x if isinstance(x := result.get(key, 0), int) else bool(x) for result in found)
+    if notes:
+        notes.append(
+            f'fine-tuning runs that failed: {count("failed")} stopped; {count("collapsed")} say the same of every '
+            'example, and are in the figures'
+        )
     return notes
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from bertx import stats, table_notes
-from bertx.arms import Arm, Column, arms, columns_of
+from bertx.arms import DOWNSTREAM, Arm, Column, arms, columns_of
 from bertx.errors import BadInput, unknown
 from bertx.max_t import max_t
 from bertx.objectives import base
@@ -77,20 +77,22 @@ def _compare(split: str, arm: Arm, other: Arm, column: Column) -> Estimate | Non
     common = [seed for seed in seeds if seed in other_seeds]
     sum_RN, weight_N = arm.predictions(common or seeds, column, split)
     other_RN, other_N = other.predictions(common or other_seeds, column, split)
-    same_rows = all(arm.config.get(key) == other.config.get(key) for key in ('data', 'rows', 'evaluation'))
+    keys = () if column[1] in DOWNSTREAM else ('data', 'rows', 'evaluation')
+    same_rows = all(arm.config.get(key) == other.config.get(key) for key in keys)
     if not same_rows or not np.array_equal(weight_N, other_N):
         return None
     return stats.difference(sum_RN, other_RN, weight_N, paired=bool(common), keep_draws=True)
 
 
 def _references(found: list[Arm], columns: list[Column], split: str) -> dict[Column, tuple[str, Estimate]]:
-    """The unigram guess, which is the same for every run; chance for pair tasks."""
+    """The unigram or majority guess, which is the same for every run; chance for pair tasks."""
     figures = {}
     for column in columns:
-        guess = (column[0], 'unigram')
+        kind = 'majority' if column[1] in DOWNSTREAM else 'unigram'
+        guess = (column[0], kind)
         arm, seeds = next(((arm, seeds) for arm in found if (seeds := arm.seeds(guess, split))), (None, []))
         if arm is not None:
-            figures[column] = 'unigram', stats.mean(*arm.predictions(seeds[:1], guess, split))
+            figures[column] = kind, stats.mean(*arm.predictions(seeds[:1], guess, split))
         elif (value := chance(column[0])) is not None:
             figures[column] = 'chance', Estimate(value, math.nan, math.nan, 0, 0, 'exact', 0.0, math.nan, math.nan)
     return figures

@@ -4,8 +4,9 @@
 
 A second call skips what is done and goes on with what was interrupted. The same command may run several times in one
 workdir, on one machine or on several that see it: each run is done once. --dry_run says what there is to do.
---engine=ray starts such workers by itself, here or on a cluster (--address). Exit code 3: some runs failed. Several
-hosts as one: experiments/devices.py.
+--engine=ray starts such workers by itself, here or on a cluster (--address). Where the config has `get_downstream()`
+and `downstream()`, each finished run is fine-tuned on the tasks that they name, and the table has a column for each.
+Exit code 3: some runs failed. Several hosts as one: experiments/devices.py.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ import jax
 from absl import flags
 from etils import epath
 
-from bertx import benchmark, cluster, engine, hosts, locks, parallel, sweep, train, tune
+from bertx import benchmark, cluster, downstream, engine, hosts, locks, parallel, sweep, train, tune
 from bertx.errors import BadInput
 from experiments import cli, devices, dry_run, live, report
 
@@ -76,13 +77,16 @@ def run_all(progress: engine.Progress) -> tuple[list[sweep.Planned], dict[str, s
         return planned, {}
     workdir.mkdir(parents=True, exist_ok=True)
     sweep.record(workdir, name, config, planned)
-    return planned, done_with(planned, progress)
+    worker = done_with(planned, progress)
+    if 'downstream' in (names := runpy.run_path(path)) and hosts.leads():
+        tasks, more = names['get_downstream'](), names['downstream']()
+        worker.afterwards(planned, lambda p: downstream.attach(p.folder, tasks, more, cli.bar))
+    return planned, worker.failed
 
 
-def done_with(planned: list[sweep.Planned], progress: engine.Progress) -> dict[str, str]:
+def done_with(planned: list[sweep.Planned], progress: engine.Progress) -> engine.Engine:
     """The runs, by this process; several hosts that work as one have the workdir for themselves."""
-    limits = {kind: flag.value for kind, flag in RETRIES.items()}
-    worker = engine.Engine(progress, limits, FAIL_FAST.value)
+    worker = engine.Engine(progress, {kind: flag.value for kind, flag in RETRIES.items()}, FAIL_FAST.value)
     workdir = planned[0].folder.path.parent
     workdir.mkdir(parents=True, exist_ok=True)
     alone = locks.alone_in(workdir) if jax.process_count() > 1 else contextlib.nullcontext()
@@ -91,7 +95,7 @@ def done_with(planned: list[sweep.Planned], progress: engine.Progress) -> dict[s
         if TOGETHER.value > 1:
             worker.in_groups(planned, TOGETHER.value)
         worker(planned)
-    return worker.failed
+    return worker
 
 
 def main() -> int:

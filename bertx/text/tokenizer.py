@@ -209,6 +209,12 @@ class Tokenizer:
         found = zip(sentences, encodings, strict=True)
         return [(np.array(e.ids, np.int32), np.array(_last(text, e), np.int64)) for text, e in found]
 
+    def spans(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each text its ids [n] int32, and [n, 2] where in it each piece begins and ends, in characters."""
+        self._tokenizer.encode_special_tokens = True
+        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [(np.array(e.ids, np.int32), np.array(e.offsets, np.int64).reshape(-1, 2)) for e in encodings]
+
     def encode(
         self, sentences: Sequence[str], allow_special: bool = False, words: Finder | None = None
     ) -> list[tuple[np.ndarray, np.ndarray]]:

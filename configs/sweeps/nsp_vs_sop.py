@@ -8,6 +8,7 @@ of 60 points with two seeds each.
 
 from bertx.sweep import Sweep, arm, chain, prod, seeds
 from configs import base
+from configs.finetune import quick
 
 
 def get_config(size: str = 'tiny'):
@@ -38,3 +39,11 @@ def sweep() -> Sweep:
         arm('sop', objectives={'mlm': {}, 'sop': {}}),
     )
     return prod(arms, seeds(3))
+
+
+def get_downstream():
+    return quick.get_config()
+
+
+def downstream() -> Sweep:
+    return seeds(2)

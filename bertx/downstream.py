@@ -1,0 +1,141 @@
+"""Fine-tuning in grids: alone, and hanging off the runs of a pretraining sweep as one more column of its table."""
+
+import dataclasses
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+from ml_collections import ConfigDict
+
+from bertx import finetune
+from bertx.errors import BadInput
+from bertx.results import RunFolder, write_atomically
+from bertx.sweep import Sweep, overlay
+from bertx.tasks import job as jobs
+from bertx.tasks.job import Job
+from bertx.watch import NotFinite
+
+log = logging.getLogger(__name__)
+
+FILE = 'downstream.json'  # in a pretraining run's folder: what its fine-tuned runs came to
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """A fine-tuning run that has passed every check."""
+
+    arm: str
+    job: Job
+    folder: RunFolder
+
+    @property
+    def id(self) -> str:
+        return self.folder.path.name
+
+
+def plan(config: ConfigDict, points: Sweep, folder: epath.Path) -> list[Planned]:
+    """Every run of the grid, checked, with its place in the folder; identical points are one run."""
+    planned = {}
+    for point in points:
+        job = jobs.prepare(overlay(config, point))
+        name = point.get('arm', '-'.join(job.tasks))
+        path = folder / f'{name}-s{job.config["seed"]}-{job.hash}'
+        planned[path.name] = Planned(name, job, RunFolder(path))
+    return list(planned.values())
+
+
+def reported(planned: Sequence[Planned]) -> str:
+    """The split of the table: test, where there is one."""
+    return (
+        'test' if all((name, 'test') in p.job.data.records for p in planned for name in p.job.tasks) else 'validation'
+    )
+
+
+def run_all(planned: Sequence[Planned], progress: Callable[..., Any]) -> dict[str, str]:
+    """Runs what is not done; a failing run is recorded and does not stop the others. Returns id -> reason of those."""
+    failed = {}
+    for p in planned:
+        if p.folder.done:
+            log.info('%s is done', p.id)
+            continue
+        try:
+            tokens = p.job.train['batch'] * p.job.config['length']
+            with progress(p.id, p.job.steps, tokens) as advance:
+                finetune.run(p.job, p.folder, p.arm, advance)
+        except Exception as error:  # noqa: BLE001 - whatever a run dies of, the others go on
+            reason = f'{type(error).__name__}: {error}'
+            log.error('%s failed: %s', p.id, reason, exc_info=not isinstance(error, NotFinite | BadInput))
+            failed[p.id] = reason
+            p.folder.fail({'arm': p.arm, 'seed': p.job.config['seed'], 'step': 0, 'tokens': 0, 'flops': 0}, reason)
+    return failed
+
+
+def plan_for(folder: RunFolder, config: ConfigDict, points: Sweep) -> list[Planned]:
+    """The grid on one pretrained run."""
+    config = ConfigDict(config)
+    config.init_from = str(folder.path)
+    return plan(config, points, folder.path / 'downstream')
+
+
+def attach(folder: RunFolder, config: ConfigDict, points: Sweep, progress: Callable[..., Any]) -> dict[str, str]:
+    """The grid on one pretrained run, and what came of it beside that run's own results. Returns id -> reason of the
+    runs that failed.
+
+    Points that differ in anything but the seed, the tasks and the number of training examples compete: of them the one
+    with the highest mean on dev is reported, on test. Fine-tuning seeds are averaged example by example, so that the
+    table's statistics see one value for each pretraining seed.
+    """
+    planned = plan_for(folder, config, points)
+    failed = run_all(planned, progress)
+    columns: dict[tuple[str, ...], dict[str, list[Planned]]] = defaultdict(lambda: defaultdict(list))
+    for p in planned:
+        if p.folder.done:
+            columns[*p.job.tasks, str(p.job.train['examples'])][_setting(p.job)].append(p)
+    values: list[dict[str, Any]] = []
+    for settings in columns.values():
+        chosen = max(settings.values(), key=lambda runs: np.mean([(p.folder.result or {})['dev'] for p in runs]))
+        for name in chosen[0].job.tasks:
+            values += _averaged(folder, chosen, name)
+    everything = [(p.folder.result or {}) for p in planned]
+    summary = {
+        'values': values, 'runs': len(planned), 'failed': len(failed),
+        'collapsed': sum(bool(result.get('collapsed')) for result in everything),
+    }  # fmt: skip
+    write_atomically(folder.path / FILE, json.dumps(summary, indent=1))
+    return failed
+
+
+def _setting(job: Job) -> str:
+    """What competes on dev: all but the seed, the tasks and the number of training examples."""
+    config = json.loads(
+        json.dumps({key: job.config[key] for key in ('optimizer', 'train', 'features', 'mix', 'length')})
+    )
+    config['train'].pop('examples')
+    return json.dumps(config, sort_keys=True)
+
+
+def _averaged(folder: RunFolder, runs: Sequence[Planned], name: str) -> list[dict[str, Any]]:
+    """The runs' values of one task, example by example, written where `Arm.predictions` looks for them."""
+    job, found = runs[0].job, []
+    size = job.train['examples']
+    title = f'{name} n={size}' if size else name
+    for value in (runs[0].folder.result or {})['values']:
+        if value['task'] != name:
+            continue
+        head, split, metric = value['head'], value['split'], value['metric']
+        read = [p.folder.predictions(name, head, split, metric) for p in runs]
+        weight_N = read[0][1]
+        sum_N = np.mean([sum_N for sum_N, _ in read], axis=0)
+        (folder.path / 'predictions').mkdir(exist_ok=True)
+        with (folder.path / 'predictions' / f'{title}-{head}-{split}-{metric}.npz').open('wb') as file:
+            np.savez_compressed(file, sum=sum_N, weight=weight_N)
+        mean = float(sum_N.sum() / weight_N.sum())
+        found.append(
+            value | {'task': title, 'value': mean, 'fine_tuning_seeds': len(runs),
+                     'learning_rate': job.config['optimizer']['learning_rate']}
+        )  # fmt: skip
+    return found

@@ -1,0 +1,190 @@
+"""What a downstream run is made of: all of its settings checked, its data, and the parameters that it begins with."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bertx import NUMERICS_VERSION, layer_rates
+from bertx.config import encoder_config, hyper_parameters, plain
+from bertx.encoder import Encoder
+from bertx.encoder_config import EncoderConfig
+from bertx.errors import BadInput, unknown
+from bertx.optim import OptimizerOptions
+from bertx.pretrained import Pretrained
+from bertx.step import named
+from bertx.tasks import heads
+from bertx.tasks.base import Task
+from bertx.tasks.batches import Batch, mixture, padded, stream
+from bertx.tasks.data import Data, load
+from bertx.tasks.heads import HeadSpec
+from bertx.text.tokenizer import Tokenizer
+from bertx.types import View
+
+# What changes how fast a run goes, how much it says or where its data lie, not its numbers.
+EXECUTION = ('init_from', 'tokenizer', 'encoder.unroll', 'train.log_every', 'train.save_weights', 'evaluation.batch')
+DATA = ('train', 'dev', 'test')
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Job:
+    """A run that has passed every check."""
+
+    config: dict[str, Any]
+    encoder: EncoderConfig
+    source: Pretrained | None
+    tokenizer: Tokenizer
+    data: Data
+    specs: dict[str, HeadSpec]
+    options: OptimizerOptions
+    hyper: dict[str, np.float32]
+    steps: int
+
+    @property
+    def tasks(self) -> dict[str, Task]:
+        return self.data.tasks
+
+    @property
+    def train(self) -> dict[str, Any]:
+        return self.config['train']
+
+    @property
+    def head(self) -> str:
+        """Of the results."""
+        return 'frozen' if self.config['features'] else 'finetuned'
+
+    @functools.cached_property
+    def hash(self) -> str:
+        """Eight hex digits over all that the numbers depend on."""
+        numbers = json.loads(json.dumps(self.config))
+        for path in EXECUTION:
+            *sections, key = path.split('.')
+            functools.reduce(dict.__getitem__, sections, numbers).pop(key)
+        numbers['tasks'] = {
+            name: {key: value for key, value in settings.items() if key not in DATA}
+            for name, settings in numbers['tasks'].items()
+            if name in self.tasks
+        }
+        weights = self.source.content if self.source and not self.config['random'] else ''
+        encoder = dataclasses.asdict(dataclasses.replace(self.encoder, unroll=1))
+        content = [NUMERICS_VERSION, numbers, weights, encoder, self.tokenizer.fingerprint, self.data.digest]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+
+    def batches(self) -> Iterator[tuple[str, Batch]]:
+        """Task and batch of each step, for ever."""
+        data, size, mix = self.data, self.train['batch'], self.config['mix']
+        inputs = {name: data.inputs[name, 'train'] for name in data.tasks}
+        shares = mixture({name: len(x.rows) for name, x in inputs.items()}, mix['shares'], mix['alpha'])
+        for name, rows in stream(inputs, data.buckets, size, shares, self.config['seed']):
+            yield name, padded(inputs[name], rows, data.tasks[name], data.buckets, size, self.tokenizer.pad_id)
+
+    def name_of(self, task: str) -> str:
+        """Of its head among the parameters: for a single task as `bertx/hf_names.py` has it, so that it converts."""
+        kind = self.specs[task].kind
+        usual = kind if kind in ('qa', 'tag') else 'classify'
+        return f'heads_{usual if len(self.specs) == 1 else task}'
+
+
+def prepare(config: Any) -> Job:
+    """Raises BadInput, naming the key, for anything that cannot work."""
+    config = plain(config)
+    t, o = config['train'], config['optimizer']
+    source = Pretrained.load(config['init_from']) if config['init_from'] else None
+    if not source and not config['tokenizer']:
+        raise BadInput('config.init_from is empty; give a folder with weights, or config.tokenizer for random ones')
+    tokenizer = source.tokenizer if source else Tokenizer.load(config['tokenizer'])
+    shape = {'encoder': config['encoder'], 'rows': {'length': config['length']}}
+    encoder = encoder_config(shape, tokenizer.vocab_size, source.encoder if source else None)
+    if encoder.causal:
+        raise BadInput(
+            'config.init_from is a causal encoder, whose [CLS] has read nothing; a bidirectional one would do'
+        )
+    if config['features'] not in heads.FEATURES:
+        raise unknown('config.features', config['features'], heads.FEATURES)
+    if config['features'] in ('sum_last_4', 'concat_last_4') and encoder.layers < 3:
+        raise BadInput(f'config.features is {config["features"]!r}, and the encoder has {encoder.layers} layers')
+    if t['keep'] not in ('best', 'last'):
+        raise unknown('config.train.keep', t['keep'], ('best', 'last'))
+    stacked = encoder.groups or encoder.layers
+    if not 0 <= t['reinit_layers'] <= stacked:
+        raise BadInput(f'config.train.reinit_layers is {t["reinit_layers"]}; the encoder has {stacked} to give')
+    options = OptimizerOptions(**{key: o[key] for key in ('name', 'schedule', 'bias_correction')})
+    options.check()
+    if o['layer_rule'] not in layer_rates.RULES:
+        raise unknown('config.optimizer.layer_rule', o['layer_rule'], layer_rates.RULES)
+    if not 0 < o['layer_decay'] <= 1:
+        raise BadInput(f'config.optimizer.layer_decay is {o["layer_decay"]:g}; above 0, to 1, would do')
+    for key, least in (
+        ('batch', 1),
+        ('epochs', 1),
+        ('steps', 0),
+        ('examples', 0),
+        ('evaluate_every', 0),
+        ('log_every', 1),
+    ):
+        if t[key] < least:
+            raise BadInput(f'config.train.{key} is {t[key]}; {least} or more would do')
+    data = load(config, tokenizer)
+    steps = t['steps'] or t['epochs'] * data.batches
+    specs = {
+        name: HeadSpec(config['tasks'][name]['kind'], task.classes, config['features'], task.settings['longest_answer'])
+        for name, task in data.tasks.items()
+    }
+    return Job(config, encoder, source, tokenizer, data, specs, options, _hyper(config, steps), steps)
+
+
+def _hyper(config: dict[str, Any], steps: int) -> dict[str, np.float32]:
+    """The traced numbers."""
+    needless = dict.fromkeys(('micro_batches', 'validate_every', 'checkpoint_every', 'keep_checkpoints'), 1)
+    found = hyper_parameters(
+        config | {'train': config['train'] | needless | {'steps': steps}, 'evaluation': {'seed': 0}}
+    )
+    del found['log_every']
+    return found | {'layer_decay': np.float32(config['optimizer']['layer_decay'])}
+
+
+@functools.lru_cache
+def _fresh_encoder(config: EncoderConfig):
+    row = jnp.zeros((1, 1), jnp.int32)
+    return jax.jit(lambda key: Encoder(config).init(key, View(row, row, row, row))['params'])
+
+
+@functools.lru_cache
+def _fresh_head(config: EncoderConfig, spec: HeadSpec):
+    states = jnp.zeros(((config.layers + 1,) if spec.features else ()) + (1, 1, config.width))
+    return jax.jit(lambda key: heads.TaskHead(config, spec).init(key, states)['params'])
+
+
+def initial(job: Job) -> dict[str, Any]:
+    """Parameters before the first step: the source's encoder, and of its heads what fits; all else is fresh.
+
+    A pooler is taken from wherever the source has one: NSP's, SOP's, a Hugging Face folder's own.
+    """
+    root, source, reinit = jax.random.key(job.config['seed']), job.source, job.train['reinit_layers']
+    found = {job.name_of(name): _fresh_head(job.encoder, spec)(named(root, name)) for name, spec in job.specs.items()}
+    if not source or job.config['random']:
+        return found | {'encoder': _fresh_encoder(job.encoder)(named(root, 'init'))}
+    encoder = source.params['encoder']
+    if reinit:
+        fresh = _fresh_encoder(job.encoder)(named(root, 'init'))['layers']
+        join = lambda old, new: np.concatenate([old[:-reinit], new[-reinit:]])
+        encoder = encoder | {'layers': jax.tree.map(join, encoder['layers'], fresh)}
+    poolers = [tree['pooler'] for tree in source.params.values() if 'pooler' in tree]
+    poolers += [source.params['pooler']] if 'pooler' in source.params else []
+    for head, mine in found.items():
+        if head in source.params and _alike(mine, source.params[head]):
+            found[head] = source.params[head]
+        elif 'pooler' in mine and poolers and _alike(mine['pooler'], poolers[0]):
+            found[head] = mine | {'pooler': poolers[0]}
+    return jax.tree.map(jnp.asarray, found | {'encoder': encoder})
+
+
+def _alike(a: Any, b: Any) -> bool:
+    shapes = lambda tree: {jax.tree_util.keystr(path): np.shape(x) for path, x in jax.tree.leaves_with_path(tree)}
+    return shapes(a) == shapes(b)

@@ -1,0 +1,173 @@
+"""Labelled data, read as one dict a row whatever it comes from; the columns are named in the config.
+
+FILE.tsv, .csv, .jsonl   a line each; .tsv has no quoting (GLUE's), .csv has. Also as .gz
+FILE.conll               a word a line, an empty line between sentences: columns 'words' and 'tags'
+FILE.json                SQuAD's format, 1.1 or 2.0
+tfds:NAME?split=SPLIT    a data set of tfds that lies there as ArrayRecord files; data_dir=FOLDER if elsewhere
+sotu:LABEL?split=SPLIT   paragraphs of the State of the Union addresses (bertx/tasks/sotu.py)
+A + B                    all rows of A, then all of B
+"""
+
+import csv
+import gzip
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import numpy as np
+
+from bertx.errors import BadInput, unknown
+from bertx.tasks import sotu
+
+Row = dict[str, Any]
+
+
+def rows(spec: str, key: str, header: bool, counts: Counter) -> list[Row]:
+    """All rows. key: of the config, for errors; counts: of what was found wrong and left out.
+
+    Raises BadInput for what cannot be read.
+    """
+    found = []
+    for part in (part.strip() for part in spec.split(' + ')):
+        kind, _, argument = part.partition(':')
+        read = {'tfds': _tfds, 'sotu': _sotu}.get(kind)
+        found += read(argument, part, key) if read else _file(part, key, header, counts)
+    if not found:
+        raise BadInput(f'{key}: {spec} has no rows; give data with examples in it')
+    return found
+
+
+def column(row: Row, name: str, key: str, spec: str) -> Any:
+    """A row's value; BadInput where there is no such column."""
+    if name not in row:
+        raise unknown(f'{key}: column', name, row) if row else BadInput(f'{key}: {spec} has no columns')
+    return row[name]
+
+
+def _file(spec: str, key: str, header: bool, counts: Counter) -> list[Row]:
+    path = Path(spec).expanduser()
+    name = path.name.removesuffix('.gz')
+    kind = name.rsplit('.', 1)[-1] if '.' in name else ''
+    readers: dict[str, Callable[[Iterable[str]], Iterable[Row]]] = {
+        'tsv': lambda lines: _separated(lines, header, counts, delimiter='\t', quoting=csv.QUOTE_NONE),
+        'csv': lambda lines: _separated(lines, header, counts),
+        'jsonl': lambda lines: (json.loads(line) for line in lines if line.strip()),
+        'json': lambda lines: _squad(json.loads(''.join(lines))),
+        'conll': lambda lines: _conll(lines, counts),
+    }
+    if kind not in readers:
+        raise unknown(f'{key}: {spec}: ending', kind, readers)
+    try:
+        with (gzip.open if path.suffix == '.gz' else open)(path, 'rt', encoding='utf-8', newline='') as lines:
+            return list(readers[kind](lines))
+    except FileNotFoundError:
+        raise BadInput(f'{key}: there is no file {path}') from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f'{key}: {path} is not UTF-8 (byte {error.start}); convert it') from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"{key}: {path} is not in SQuAD's format ({error!r}); data/paragraphs/qas would do") from None
+    except (OSError, EOFError, ValueError, csv.Error) as error:
+        raise BadInput(f'{key}: {path} cannot be read: {error}') from None
+
+
+def _separated(lines: Iterable[str], header: bool, counts: Counter, **dialect: Any) -> Iterator[Row]:
+    """Without a header the columns are named '0', '1', ..."""
+    names: list[str] = []
+    for fields in csv.reader((line.lstrip('\ufeff') for line in lines), **dialect):
+        if not fields:
+            continue
+        if not names:
+            names = fields if header else [str(i) for i in range(len(fields))]
+            if header:
+                continue
+        if len(fields) == len(names):
+            yield dict(zip(names, fields, strict=True))
+        else:
+            counts['lines with another number of columns, left out'] += 1
+
+
+def _conll(lines: Iterable[str], counts: Counter) -> Iterator[Row]:
+    """The word is the first column, the tag the last one (CoNLL-2003); they are separated by tabs or blanks."""
+    words: list[str] = []
+    tags: list[str] = []
+    for line in (*lines, ''):
+        fields = line.rstrip('\r\n').split('\t' if '\t' in line else None)
+        if not line.strip() or fields[0] == '-DOCSTART-':
+            if words:
+                yield {'words': words, 'tags': tags}
+            words, tags = [], []
+        elif len(fields) < 2:
+            counts['words without a tag, read as O'] += 1
+            words, tags = [*words, fields[0]], [*tags, 'O']
+        else:
+            words, tags = [*words, fields[0]], [*tags, fields[-1]]
+
+
+def _squad(content: Any) -> Iterator[Row]:
+    for article in content['data']:
+        for paragraph in article['paragraphs']:
+            for qa in paragraph['qas']:
+                answers = {
+                    'text': [a['text'] for a in qa.get('answers', ())],
+                    'answer_start': [a['answer_start'] for a in qa.get('answers', ())],
+                }
+                yield {
+                    'id': str(qa['id']), 'question': qa['question'], 'context': paragraph['context'],
+                    'answers': answers, 'is_impossible': qa.get('is_impossible', False),
+                }  # fmt: skip
+
+
+def _query(argument: str, spec: str, key: str, known: tuple[str, ...]) -> tuple[str, dict[str, str]]:
+    name, _, query = argument.partition('?')
+    settings = dict(parse_qsl(query))
+    for setting in settings:
+        if setting not in known:
+            raise unknown(f'{key}: {spec}: setting', setting, known)
+    return name, settings
+
+
+def _sotu(argument: str, spec: str, key: str) -> list[Row]:
+    label, settings = _query(argument, spec, key, ('split', 'validation', 'test', 'split_seed'))
+    return sotu.paragraphs(label, key, **settings)
+
+
+def _tfds(argument: str, spec: str, key: str) -> list[Row]:
+    """Text as str; numbers of a ClassLabel as its names, -1 (of the hidden test labels) as None."""
+    import tensorflow_datasets as tfds  # here: it takes a while, and few want it
+
+    name, settings = _query(argument, spec, key, ('split', 'data_dir'))
+    folder, split = settings.get('data_dir'), settings.get('split', 'train')
+    try:
+        # From its files, not by its code in tfds, which may want TensorFlow.
+        builder = tfds.core.read_only_builder.builder_from_files(
+            name, data_dir=Path(folder).expanduser() if folder else tfds.core.constants.DATA_DIR
+        )
+    except (tfds.core.DatasetNotFoundError, ValueError, OSError):  # their texts are pages long
+        builder = None
+    if not builder or not builder.info.splits:
+        raise BadInput(
+            f'{key}: there is no {name!r} in {folder or tfds.core.constants.DATA_DIR}; prepare it there '
+            f'(tfds build {name} --file_format=array_record), or give its folder (tfds:{name}?data_dir=FOLDER)'
+        )
+    if split not in builder.info.splits:
+        raise unknown(f'{key}: {spec}: split', split, builder.info.splits)
+    features = builder.info.features
+    try:
+        return [_plain(row, features) for row in builder.as_data_source(split)]
+    except Exception as error:  # of whatever kind the readers have
+        raise BadInput(f'{key}: {spec} cannot be read ({" ".join(str(error).split())})') from None
+
+
+def _plain(value: Any, feature: Any) -> Any:
+    inner = getattr(feature, 'feature', feature)  # of a Sequence
+    names = getattr(inner, 'names', None)
+    if isinstance(value, dict):
+        return {name: _plain(item, inner[name]) for name, item in value.items()}
+    if isinstance(value, list) or isinstance(value, np.ndarray) and value.ndim:
+        return [_plain(item, inner) for item in value]
+    if names:
+        return names[int(value)] if int(value) >= 0 else None
+    return value.decode() if isinstance(value, bytes) else value.item() if hasattr(value, 'item') else value

@@ -1,0 +1,158 @@
+"""Fine-tuning that hangs off a sweep: its column in the table, its statistics, its cache."""
+
+import contextlib
+import csv
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from etils import epath
+from rich.console import Console
+
+from bertx import downstream, results, sweep, tables
+from bertx.errors import BadInput
+from bertx.results import RunFolder
+from bertx.sweep import arm, chain, prod, seeds
+from configs import base
+from configs.finetune import base as finetune
+from experiments import report
+from experiments import sweep as command
+
+SWEEP = """
+from bertx.sweep import arm, chain, prod, seeds
+arms = chain(arm('none', objectives={'mlm': {}}), arm('nsp', objectives={'mlm': {}, 'nsp': {}}))
+sweep = lambda: prod(arms, seeds(2))
+"""
+
+
+@contextlib.contextmanager
+def silent(*_):
+    yield lambda *_: None
+
+
+def small(store):
+    config = base.get_config('tiny')
+    config.data.store = str(store.path)
+    config.rows.length = 32
+    config.encoder.update(layers=1, width=16, heads=2, max_positions=32)
+    config.train.update(batch=8, steps=2, log_every=2, validate_every=2, checkpoint_every=2, devices=1)
+    config.evaluation.update(batch=16, validation_rows=16, test_rows=24, tasks=('mlm',))
+    config.evaluation.refit.tasks = ()
+    return config
+
+
+def grid(folder):
+    """Texts of two topics."""
+    for split, n in (('train', 40), ('dev', 20), ('test', 30)):
+        lines = [f'The w{i % 7} of w{i} is w{i % 2 + 50}.\tt{i % 2}' for i in range(n)]
+        (folder / f'{split}.tsv').write_text('\n'.join(['text\tlabel', *lines]) + '\n')
+    at = [str(folder / f'{split}.tsv') for split in ('train', 'dev', 'test')]
+    topic = finetune.task('classify', *at, {'text': 'text', 'label': 'label'})
+    config = finetune.get_config(topic=topic, again=topic)
+    config.update(length=16, buckets=())
+    config.train.update(batch=8, steps=6, dropout=0.0, attention_dropout=0.0, save_weights=False)
+    rates = [{'optimizer.learning_rate': rate} for rate in (1e-3, 1e-2)]
+    few = prod([{'use': ('topic',), 'train.examples': 16}], seeds(1))
+    return config, chain(few, prod([{'use': ('topic',)}], rates, seeds(2)))
+
+
+@pytest.fixture(scope='module')
+def swept(store, tmp_path_factory):
+    """Four pretrained runs, each with five fine-tuned ones."""
+    workdir = tmp_path_factory.mktemp('swept')
+    arms = chain(arm('none', objectives={'mlm': {}}), arm('nsp', objectives={'mlm': {}, 'nsp': {}}))
+    planned = sweep.plan(small(store), prod(arms, seeds(2)), epath.Path(workdir))
+    assert not sweep.run_all(planned, silent)
+    config, points = grid(workdir)
+    for p in planned:
+        assert not downstream.attach(p.folder, config, points, silent)
+    return planned, config, points
+
+
+def test_the_table_has_a_column_for_each_task_and_size(swept):
+    planned, *_ = swept
+    table = tables.make([p.folder for p in planned])
+    assert table.columns[-2:] == [('topic n=16', 'finetuned'), ('topic', 'finetuned')]
+    cell = table.cells['nsp', ('topic', 'finetuned')]
+    assert (cell.score.runs, cell.score.examples) == (2, 30)  # pretraining seeds: fine-tuning seeds are inside
+    assert cell.difference and cell.difference.runs == 2
+    assert table.references['topic', 'finetuned'][0] == 'majority'
+    assert table.references['topic', 'finetuned'][1].value == 0.5
+    text = table.markdown()
+    assert 'topic finetuned' in text and 'mean of 2 fine-tuning seeds; learning rate chosen on dev: ' in text
+    assert 'say the same of every example, and are in the figures' in text
+
+
+def test_seeds_are_averaged_and_the_rate_is_chosen_on_dev(swept):
+    planned, *_ = swept
+    folder = planned[0].folder
+    runs = [RunFolder(path) for path in (folder.path / 'downstream').iterdir()]
+    mine = [r for r in runs if r.read('config.json')['train']['examples'] == 0]
+    by_rate: dict[float, list[RunFolder]] = {}
+    for run in mine:
+        by_rate.setdefault(run.read('config.json')['optimizer']['learning_rate'], []).append(run)
+    assert {len(found) for found in by_rate.values()} == {2} and len(by_rate) == 2
+    best = max(sorted(by_rate), key=lambda rate: np.mean([run.result['dev'] for run in by_rate[rate]]))
+    sums = [run.predictions('topic', 'finetuned', 'test', 'accuracy')[0] for run in by_rate[best]]
+    found, _ = folder.predictions('topic', 'finetuned', 'test', 'accuracy')
+    np.testing.assert_array_equal(found, np.mean(sums, 0))
+    wanted = ('topic', 'finetuned', 'test', 'accuracy')
+    keys = ('task', 'head', 'split', 'metric')
+    [value] = [v for v in folder.result['values'] if tuple(v[key] for key in keys) == wanted]
+    assert value['learning_rate'] == best and value['value'] == pytest.approx(np.mean(sums))
+
+
+def test_what_is_done_is_not_done_again(swept):
+    planned, config, points = swept
+    before = planned[0].folder.result
+    never = lambda *_: (_ for _ in ()).throw(AssertionError('a finished run was started again'))
+    assert not downstream.attach(planned[0].folder, config, points, never)
+    assert planned[0].folder.result == before
+    config = config.copy_and_resolve_references()
+    config.train.steps = 7
+    changed = downstream.plan_for(planned[0].folder, config, points)
+    assert not any(p.folder.done for p in changed)
+
+
+def test_the_command_makes_results_and_the_report(store, tmp_path, monkeypatch):
+    config, points = grid(tmp_path)
+    (tmp_path / 'grid.py').write_text(SWEEP)
+    monkeypatch.setattr(command, 'points', lambda path: command.runpy.run_path(path)['sweep']()[:3:2])
+    names = {'get_downstream': lambda: config, 'downstream': lambda: points[:1]}
+    made = command.runpy.run_path
+    monkeypatch.setattr(command.runpy, 'run_path', lambda path: made(path) | names)
+    cli = SimpleNamespace(
+        CONFIG=SimpleNamespace(value=small(store)), workdir=lambda: str(tmp_path / 'work'), bar=silent,
+        config_file=lambda: str(tmp_path / 'grid.py'), console=Console(), DONE=0, SOME_FAILED=3,
+    )  # fmt: skip
+    monkeypatch.setattr(command, 'cli', cli)
+    monkeypatch.setattr(report.plots, 'learning_curves', lambda *_: None)
+    assert command.main() == 0
+    lines = list(csv.DictReader((tmp_path / 'work' / 'results.csv').open()))
+    mine = [line for line in lines if line['head'] == 'finetuned' and line['split'] == 'test']
+    assert {line['arm'] for line in mine} == {'none', 'nsp'} and {line['task'] for line in mine} == {'topic n=16'}
+    assert tuple(lines[0]) == results.COLUMNS
+    bad = config.copy_and_resolve_references()
+    bad.optimizer.layer_rule = 'x'
+    names['get_downstream'] = lambda: bad
+    with pytest.raises(BadInput, match='layer_rule'):  # before anything is trained
+        command.main()
+
+
+def test_a_run_that_dies_is_recorded_and_counted(swept, tmp_path, monkeypatch):
+    planned, config, points = swept
+
+    def dies(job, *_):
+        if job.config['seed'] == 1:
+            raise ValueError('no luck')
+        return made(job, *_)
+
+    made = downstream.finetune.run
+    monkeypatch.setattr(downstream.finetune, 'run', dies)
+    config = config.copy_and_resolve_references()
+    config.train.steps = 3
+    failed = downstream.attach(planned[1].folder, config, points[-2:], silent)
+    assert list(failed.values()) == ['ValueError: no luck']
+    summary = json.loads((planned[1].folder.path / downstream.FILE).read_text())
+    assert (summary['runs'], summary['failed']) == (2, 1)

@@ -1,0 +1,270 @@
+"""Fine-tuning: the peer's losses, the recipe's parts, and runs that are recorded, reproduced and skipped."""
+
+import contextlib
+import json
+import shutil
+
+import jax
+import numpy as np
+import optax
+import pytest
+from etils import epath
+from weights import params, small, wordpieces
+
+from bertx import downstream, finetune, hf, layer_rates
+from bertx.errors import BadInput
+from bertx.tasks import heads
+from bertx.tasks import job as jobs
+from bertx.tasks.job import initial
+from bertx.tasks.step import optimizer, trainer
+from configs.finetune import base
+from configs.finetune.base import task
+
+KINDS = ('classify', 'regress', 'rank', 'tag', 'qa')
+
+
+@pytest.fixture(scope='module')
+def source(tmp_path_factory):
+    """A Hugging Face folder: three layers with a pooler, letters for pieces."""
+    folder, config = tmp_path_factory.mktemp('source') / 'bert', small('bert')
+    hf.write(folder, config, params(config, 'pooler'), wordpieces())
+    return str(folder)
+
+
+def words(rng, n=5):
+    return [''.join(rng.choice(list('abcdef'), rng.integers(1, 4))) for _ in range(rng.integers(1, n))]
+
+
+@pytest.fixture(scope='module')
+def tasks(tmp_path_factory):
+    """A data set of each kind, in which the first word tells the label, tag or answer."""
+    folder, rng, found = tmp_path_factory.mktemp('data'), np.random.default_rng(0), {}
+    for split, n in (('train', 48), ('dev', 24), ('test', 24)):
+        texts = [words(rng) for _ in range(n)]
+        label = [int(text[0][0] in 'abc') for text in texts]
+        lines = [f'{" ".join(t)}\t{" ".join(words(rng))}\t{y}\t{y + rng.random():.2f}\tq{i // 4}' for i, (t, y) in
+                 enumerate(zip(texts, label, strict=True))]  # fmt: skip
+        (folder / f'{split}.tsv').write_text('\n'.join(['text\tpair\tlabel\tscore\tquery', *lines]) + '\n')
+        tags = [[f'B-{"x" if word[0] in "abc" else "y"}' if len(word) > 1 else 'O' for word in text] for text in texts]
+        rows = [''.join(f'{w} {t}\n' for w, t in zip(*pair, strict=True)) for pair in zip(texts, tags, strict=True)]
+        (folder / f'{split}.conll').write_text('\n'.join(rows))
+        qas = [{'context': ' '.join(text + text), 'qas': [{'id': i, 'question': 'abc', 'answers': [
+            {'text': text[0], 'answer_start': 0}]}]} for i, text in enumerate(texts)]  # fmt: skip
+        (folder / f'{split}.json').write_text(json.dumps({'data': [{'paragraphs': qas}]}))
+    at = lambda ending: [f'{folder}/{split}.{ending}' for split in ('train', 'dev', 'test')]
+    both = {'text': 'text', 'pair': 'pair', 'label': 'label'}
+    found['classify'] = task('classify', *at('tsv'), both)
+    found['regress'] = task('regress', *at('tsv'), {'text': 'text', 'label': 'score'})
+    found['rank'] = task('rank', *at('tsv'), both | {'query': 'query'})
+    found['tag'] = task('tag', *at('conll'), {'words': 'words', 'tags': 'tags'})
+    columns = {name: name for name in ('question', 'context', 'answers', 'id')}
+    found['qa'] = task('qa', *at('json'), columns, doc_stride=4)
+    return found
+
+
+def settings(source, tasks, *names, **changes):
+    config = base.get_config(**{name: tasks[name] for name in names})
+    config.update(init_from=source, length=20, buckets=())
+    config.encoder.unroll = 1
+    config.optimizer.learning_rate = 3e-3
+    config.train.update(batch=8, epochs=2, dropout=0.0, attention_dropout=0.0)
+    for key, value in changes.items():
+        section, _, name = key.rpartition('__')
+        (config[section] if section else config)[name] = value
+    return config
+
+
+def run(config, folder, points=({'arm': 'run'},)):
+    planned = downstream.plan(config, list(points), epath.Path(folder))
+    failed = downstream.run_all(planned, lambda *_: silent())
+    assert not failed, failed
+    return planned
+
+
+def silent():
+    return contextlib.nullcontext(lambda *_: None)
+
+
+def ours(job, some):
+    """The losses of these batches."""
+    (name,) = job.tasks
+    trained = jax.tree.map(jax.numpy.array, initial(job))
+    step = trainer(job.encoder, job.specs[name], job.name_of(name), job.options, 'paper')
+    opt, found = optimizer(job.options, 'paper', job.hyper).init(trained), []
+    for batch in some:
+        trained, opt, loss = step(
+            trained, {}, opt, job.hyper, job.data.class_weights[name], jax.random.key(0), batch
+        )  # fmt: skip
+        found.append(float(loss))
+    return found
+
+
+def twenty(job):
+    return [batch for _, (_, batch) in zip(range(20), job.batches(), strict=False)]
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_the_losses_of_twenty_steps_are_the_peers(source, tasks, kind):
+    peer = pytest.importorskip('finetune_peer')
+    job = jobs.prepare(settings(source, tasks, kind, train__steps=20, buckets=(12,) if kind == 'classify' else ()))
+    some = twenty(job)
+    some.append(some[0])
+    expected = peer.losses(job, some)
+    np.testing.assert_allclose(ours(job, some), expected, atol=1e-3)
+    assert abs(expected[-1] - expected[0]) > 0.01  # the same batch: the updates are compared too
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['sst2', 'policyqa', 'wnut17_ner'])
+def test_the_losses_are_the_peers_with_real_weights_on_real_data(name):
+    """2 minutes each, most of them compilation."""
+    peer = pytest.importorskip('finetune_peer')
+    from configs.finetune import real
+
+    root = epath.Path(__file__).parents[2] / 'shared' / 'data'
+    if not peer.minilm() or not root.exists():
+        pytest.skip('weights or data are not there')
+    config = real.get_config(f'{name},{root}')
+    config.update(init_from=peer.minilm(), length=128, buckets=(64,))
+    config.train.update(batch=8, steps=20, examples=200, dropout=0.0, attention_dropout=0.0)
+    config.evaluation.examples = 8
+    job = jobs.prepare(config)
+    some = twenty(job)
+    np.testing.assert_allclose(ours(job, some), peer.losses(job, some), atol=1e-3)
+
+
+def test_layer_rates():
+    config = small('bert', layers=3)
+    tree = params(config, 'pooler')
+    for rule, embeddings, layers in (('paper', 4, [3, 2, 1]), ('electra', 5, [4, 3, 2])):
+        found = layer_rates.exponents({'encoder': tree['encoder'], 'heads_x': tree['pooler']}, rule)
+        assert float(found['encoder']['embeddings']['token']['embedding']) == embeddings
+        kernel = found['encoder']['layers']['mlp_in']['kernel']
+        assert kernel.shape == (3, 1, 1) and kernel.ravel().tolist() == layers
+        assert set(map(float, jax.tree.leaves(found['heads_x']))) == {0.0}
+    updates = jax.tree.map(np.ones_like, tree)
+    scaled, _ = layer_rates.scaled(np.float32(0.5), 'paper').update(updates, optax.EmptyState(), tree)
+    np.testing.assert_array_equal(scaled['encoder']['layers']['mlp_in']['bias'][:, 0], [0.125, 0.25, 0.5])
+
+
+def test_a_run_is_recorded_reproduced_and_skipped(source, tasks, tmp_path):
+    config = settings(source, tasks, 'classify', random=True, train__epochs=15)
+    config.encoder.std = 0.08
+    [p], [again] = run(config, tmp_path / 'a'), run(config, tmp_path / 'b')
+    result = p.folder.result
+    assert [v['value'] for v in result['values']] == [v['value'] for v in again.folder.result['values']]
+    values = {(v['head'], v['split'], v['metric']): v['value'] for v in result['values']}
+    assert result['values'][0]['metric'] == 'accuracy'
+    assert values['finetuned', 'test', 'accuracy'] > values['majority', 'test', 'accuracy'] + 0.1
+    lines = [json.loads(line) for line in (p.folder.path / 'predictions' / 'classify-test.jsonl').open()]
+    hits = np.mean([line['label'] == line['prediction'] for line in lines])
+    assert len(lines) == 24 and hits == pytest.approx(values['finetuned', 'test', 'accuracy'])
+    sums, weights = p.folder.predictions('classify', 'finetuned', 'test', 'accuracy')
+    np.testing.assert_allclose(sums, [line['label'] == line['prediction'] for line in lines], atol=1e-9)
+    assert not result['collapsed']
+    before = (p.folder.path / 'result.json').read_bytes()
+    run(config, tmp_path / 'a')
+    assert (p.folder.path / 'result.json').read_bytes() == before
+    # the run's folder is one to start from, and one to convert
+    further = jobs.prepare(settings(str(p.folder.path), tasks, 'classify'))
+    kept = initial(further)['heads_classify']['classifier']['kernel']
+    assert np.abs(kept - initial(p.job)['heads_classify']['classifier']['kernel']).max() > 1e-3
+    model, notes = hf.write(tmp_path / 'hf', further.encoder, jax.device_get(initial(further)), further.tokenizer)
+    assert model == 'BertForSequenceClassification' and not notes
+
+
+def test_the_hash_follows_the_numbers(source, tasks, tmp_path):
+    plain = jobs.prepare(settings(source, tasks, 'classify')).hash
+    moved = dict(tasks['classify'])
+    for split in ('train', 'dev', 'test'):
+        shutil.copy(tasks['classify'][split], tmp_path / f'{split}.tsv')
+        moved[split] = str(tmp_path / f'{split}.tsv')
+    assert jobs.prepare(settings(source, {'classify': moved}, 'classify', train__log_every=3)).hash == plain
+    dev = tmp_path / 'dev.tsv'
+    dev.write_text(dev.read_text().replace('\t1\t', '\t0\t', 1))
+    jobs.load.__globals__['_load'].cache_clear()
+    assert jobs.prepare(settings(source, {'classify': moved}, 'classify')).hash != plain
+    for change in ({'seed': 1}, {'optimizer__learning_rate': 1e-3}, {'random': True}, {'features': 'last'}):
+        assert jobs.prepare(settings(source, tasks, 'classify', **change)).hash != plain
+
+
+def test_what_a_run_starts_from(source, tasks):
+    theirs = hf.read(source)[1]
+    plain = initial(jobs.prepare(settings(source, tasks, 'classify')))
+    same = lambda a, b: all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+    assert same(plain['encoder'], theirs['encoder']) and same(plain['heads_classify']['pooler'], theirs['pooler'])
+    top = initial(jobs.prepare(settings(source, tasks, 'classify', train__reinit_layers=1)))['encoder']['layers']
+    kernel, old = top['mlp_in']['kernel'], theirs['encoder']['layers']['mlp_in']['kernel']
+    assert np.array_equal(kernel[:2], old[:2]) and not np.isclose(kernel[2], old[2]).any()
+    random = initial(jobs.prepare(settings(source, tasks, 'classify', random=True)))
+    assert not np.array_equal(random['encoder']['layers']['mlp_in']['kernel'], old)
+
+
+@pytest.mark.parametrize('features', ['last', 'concat_last_4', 'mix'])
+def test_frozen_features_train_the_head_alone(source, tasks, tmp_path, features):
+    config = settings(source, tasks, 'tag', features=features, optimizer__learning_rate=2e-2)
+    [p] = run(config, tmp_path)
+    found = finetune.checkpoint.Trained(p.folder.checkpoints).params()
+    jax.tree.map(np.testing.assert_array_equal, found['encoder'], hf.read(source)[1]['encoder'])
+    start, end = initial(p.job)['heads_tag'], found['heads_tag']
+    assert all(np.abs(a - b).max() > 0 for a, b in zip(jax.tree.leaves(start), jax.tree.leaves(end), strict=True))
+    assert p.folder.result['values'][0]['head'] == 'frozen'
+
+
+def test_the_second_to_last_layer_is_the_second_to_last():
+    states = jax.numpy.arange(5.0).reshape(5, 1, 1, 1)
+    chosen = lambda name: heads.chosen(name, states).ravel().tolist()
+    assert chosen('second_to_last') == [3] and chosen('sum_last_4') == [10] and chosen('embeddings') == [0]
+    assert chosen('concat_last_4') == [1, 2, 3, 4] and chosen('sum_all') == [10]
+
+
+def test_several_tasks_share_an_encoder_in_the_given_shares(source, tasks, tmp_path):
+    config = settings(source, tasks, 'classify', 'tag', 'qa', train__steps=40)
+    config.mix.shares = (50, 30, 20)
+    [p] = run(config, tmp_path)
+    assert {v['task'] for v in p.folder.result['values']} == {'classify', 'tag', 'qa'}
+    drawn = [name for _, (name, _) in zip(range(2000), p.job.batches(), strict=False)]
+    shares = [drawn.count(name) / 2000 for name in ('classify', 'tag', 'qa')]
+    np.testing.assert_allclose(shares, [0.5, 0.3, 0.2], atol=0.03)
+    config.mix.shares = (1, 2)
+    [stuck] = downstream.plan(config, [{}], epath.Path(tmp_path))
+    assert 'config.mix.shares' in str(downstream.run_all([stuck], lambda *_: silent()))
+
+
+def test_a_run_that_says_one_thing_only_is_reported(source, tasks, tmp_path):
+    config = settings(source, tasks, 'classify', optimizer__learning_rate=1e-9, train__steps=1)
+    [p] = run(config, tmp_path)
+    assert p.folder.result['collapsed'] == ['classify']
+
+
+def test_early_stopping_keeps_the_best(source, tasks, tmp_path):
+    config = settings(source, tasks, 'classify', train__steps=60, train__evaluate_every=2, train__patience=3)
+    [p] = run(config, tmp_path)
+    dev = [(line['step'], line['classify/accuracy']) for line in p.folder.metrics() if line['split'] == 'validation']
+    assert len(dev) < 30
+    best = max(dev, key=lambda x: (x[1], -x[0]))
+    assert (p.folder.result['step'], p.folder.result['dev']) == best and dev[-1][0] == best[0] + 6
+    [last] = run(settings(source, tasks, 'classify', train__keep='last', train__steps=12), tmp_path)
+    assert last.folder.result['step'] == 12
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        ({'features': 'lst'}, "config.features 'lst'"),
+        ({'train__keep': 'worst'}, 'config.train.keep'),
+        ({'train__reinit_layers': 9}, 'config.train.reinit_layers is 9'),
+        ({'train__examples': 99}, 'config.train.examples is 99'),
+        ({'train__batch': 0}, 'config.train.batch is 0'),
+        ({'optimizer__layer_rule': 'x'}, 'config.optimizer.layer_rule'),
+        ({'optimizer__layer_decay': 0.0}, 'config.optimizer.layer_decay is 0'),
+        ({'length': 64}, 'exceeds config.encoder.max_positions'),
+        ({'buckets': (2,)}, 'config.buckets begins with 2'),
+        ({'use': ('clasify',)}, "did you mean 'classify'"),
+        ({'init_from': ''}, 'config.init_from is empty'),
+    ],
+)
+def test_bad_settings_are_one_line_that_names_the_key(source, tasks, change, message):
+    with pytest.raises(BadInput, match=message) as error:
+        jobs.prepare(settings(source, tasks, 'classify', **change))
+    assert '\n' not in str(error.value)

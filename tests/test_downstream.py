@@ -10,7 +10,7 @@ import pytest
 from etils import epath
 from rich.console import Console
 
-from bertx import downstream, results, sweep, tables
+from bertx import downstream, engine, results, sweep, tables
 from bertx.errors import BadInput
 from bertx.results import RunFolder
 from bertx.sweep import arm, chain, prod, seeds
@@ -63,7 +63,7 @@ def swept(store, tmp_path_factory):
     workdir = tmp_path_factory.mktemp('swept')
     arms = chain(arm('none', objectives={'mlm': {}}), arm('nsp', objectives={'mlm': {}, 'nsp': {}}))
     planned = sweep.plan(small(store), prod(arms, seeds(2)), epath.Path(workdir))
-    assert not sweep.run_all(planned, silent)
+    assert not engine.Engine(silent)(planned)
     config, points = grid(workdir)
     for p in planned:
         assert not downstream.attach(p.folder, config, points, silent)

@@ -8,6 +8,8 @@ the Union addresses is of, with BERT's recipe.
 
 from ml_collections import ConfigDict
 
+from configs import base
+
 
 def task(kind: str, train: str, dev: str = '', test: str = '', columns: dict[str, str] | None = None, **settings):
     """One data set. kind: classify, regress, qa, tag or rank. Data: see bertx/tasks/sources.py."""
@@ -39,24 +41,7 @@ def get_config(**tasks) -> ConfigDict:
             'init_from': '',  # a run, or a Hugging Face folder
             'random': False,  # its encoder and tokenizer with fresh weights
             'tokenizer': '',  # without init_from: a tokenizer.json, vocab.txt or folder; the encoder is as below
-            'encoder': {
-                'family': 'bert',
-                'size': 'tiny',
-                'layers': 0,
-                'width': 0,
-                'heads': 0,
-                'mlp_width': 0,
-                'embedding_width': 0,
-                'groups': 0,
-                'max_positions': 0,
-                'mask_decoder': False,
-                'std': 0.0,
-                'place_gain': 1.0,
-                'value_gain': 1.0,
-                'precision': 'float32',
-                'attention': 'plain',
-                'unroll': 0,
-            },  # as in configs/base.py
+            'encoder': base.get_config('tiny').encoder,
             'tasks': tasks or {'era': ERA},  # name -> data; dev='': the last tenth of the training examples
             'use': (),  # names of tasks that are trained together, on one encoder; (): all
             'mix': {'shares': (), 'alpha': 1.0},  # of several tasks: shares of the steps, or size ** alpha

@@ -185,11 +185,6 @@ def hyper_parameters(config) -> dict[str, np.float32]:
     ):
         if t[name] < 1:
             raise BadInput(f'config.train.{name} is {t[name]}; 1 or more would do')
-    if not 0 <= t['second']['steps'] < t['steps']:
-        raise BadInput(f'config.train.second.steps is {t["second"]["steps"]}, of {t["steps"]} in all; fewer would do')
-    for name in ('length', 'batch', 'micro_batches') if t['second']['steps'] else ():
-        if t['second'][name] < 1:
-            raise BadInput(f'config.train.second.{name} is {t["second"][name]}; 1 or more would do')
     numbers = {name: o[name] for name in ('learning_rate', 'b1', 'b2', 'eps', 'weight_decay')}
     numbers |= {'steps': t['steps'], 'log_every': t['log_every'], 'clip': o['clip'] or np.inf}
     numbers['warmup'] = o['warmup'] if o['warmup'] >= 1 else round(o['warmup'] * t['steps'])
@@ -219,10 +214,15 @@ def make_run(config, store) -> Run:
     hyper = hyper_parameters(config)
     source = Pretrained.load(config['init_from']) if config['init_from'] else None
     run = _phase(config, hyper, source, store)
-    if not config['train']['second']['steps']:
+    t, later = config['train'], dict(config['train']['second'])
+    if not 0 <= later['steps'] < t['steps']:
+        raise BadInput(f'config.train.second.steps is {later["steps"]}, of {t["steps"]} in all; fewer would do')
+    if not later['steps']:
         return run
-    later = dict(config['train']['second'])
-    rows, train = config['rows'] | {'length': later.pop('length')}, config['train'] | later | {'steps': later['steps']}
+    for name in ('length', 'batch', 'micro_batches'):
+        if later[name] < 1:
+            raise BadInput(f'config.train.second.{name} is {later[name]}; 1 or more would do')
+    rows, train = config['rows'] | {'length': later.pop('length')}, t | later
     return dataclasses.replace(run, second=_phase(config | {'rows': rows, 'train': train}, hyper, source, store))
 
 

@@ -75,7 +75,9 @@ class RunFolder:
         write_atomically(self.path / 'encoder.json', json.dumps(dataclasses.asdict(run.encoder), indent=1))
         write_atomically(self.path / 'tokenizer.json', tokenizer.text)
         file, content = self.path / 'provenance.json', provenance()
-        content |= {'corpus': run.fingerprint, 'tokenizer': tokenizer.fingerprint}
+        content['tokenizer'] = tokenizer.fingerprint
+        if isinstance(run, Run):
+            content['corpus'] = run.fingerprint
         if file.exists():  # what began the run stays; each start since is listed in it
             first = read_json(file)
             content = first | {'resumed': [*first.get('resumed', []), content]}

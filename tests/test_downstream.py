@@ -127,7 +127,7 @@ def test_the_command_makes_results_and_the_report(store, tmp_path, monkeypatch):
         config_file=lambda: str(tmp_path / 'grid.py'), console=Console(), DONE=0, SOME_FAILED=3,
     )  # fmt: skip
     monkeypatch.setattr(command, 'cli', cli)
-    monkeypatch.setattr(report.plots, 'learning_curves', lambda *_: None)
+    monkeypatch.setattr(report, '_page', lambda *_: None)
     assert command.main() == 0
     lines = list(csv.DictReader((tmp_path / 'work' / 'results.csv').open()))
     mine = [line for line in lines if line['head'] == 'finetuned' and line['split'] == 'test']

@@ -13,14 +13,15 @@ from collections.abc import Sequence
 from absl import flags
 from etils import epath
 from rich.console import Console
+from rich.markdown import Markdown
 
 from analysis import compute, event_files, forest, plots, sweep_page
-from bertx import comparison, results, sweep, tables
+from bertx import comparison, published, results, sweep, tables
 from bertx.errors import BadInput
 from bertx.latex import latex
 from bertx.results import RunFolder
 from bertx.table import Table
-from experiments import cli
+from experiments import cli, results_page
 
 WIDTH = 160  # of the table in a pipe or a file, where no terminal tells
 FIGURES = {
@@ -58,6 +59,10 @@ def write(
     console = Console()
     console = console if console.is_terminal else Console(width=WIDTH)
     console.print(compared or table)
+    if found := published.recorded(workdir):
+        text = published.report(found, folders, split)
+        results.write_atomically(workdir / 'contrasts.md', text)
+        console.print("the paper's contrasts", Markdown(text))
     return table
 
 
@@ -78,6 +83,9 @@ def _page(workdir, folders, table, compared) -> None:
 
 def main() -> int:
     workdir = epath.Path(cli.workdir())
+    if flags.FLAGS.all:
+        results_page.write(workdir, epath.Path('RESULTS.md'))
+        return cli.DONE
     compare = flags.FLAGS.compare
     if compare and len(compare) != 2:
         raise BadInput(f'--compare={",".join(compare)}: two arms would do, as in --compare=nsp,sop')
@@ -94,5 +102,6 @@ if __name__ == '__main__':
     flags.DEFINE_string('baseline', None, 'The arm that the others are compared with; the first one by default.')
     flags.DEFINE_string('split', 'test', 'The split whose results are shown.')
     flags.DEFINE_list('compare', [], 'Two arms: the first less the second on every task.')
+    flags.DEFINE_bool('all', False, 'Write RESULTS.md, of all sweeps whose workdirs lie in --workdir.')
     flags.DEFINE_bool('tensorboard', False, "Write the runs' curves as TensorBoard event files too.")
     cli.run(main, required=('workdir',))

@@ -18,7 +18,7 @@ import jax
 from absl import flags
 from etils import epath
 
-from bertx import benchmark, cluster, downstream, engine, hosts, locks, parallel, sweep, train, tune
+from bertx import benchmark, cluster, downstream, engine, hosts, locks, parallel, published, sweep, train, tune
 from bertx.errors import BadInput
 from experiments import cli, devices, dry_run, live, report
 
@@ -77,8 +77,10 @@ def run_all(progress: engine.Progress) -> tuple[list[sweep.Planned], dict[str, s
         return planned, {}
     workdir.mkdir(parents=True, exist_ok=True)
     sweep.record(workdir, name, config, planned)
+    if 'published' in (names := runpy.run_path(path)):
+        published.record(workdir, names['published']())
     worker = done_with(planned, progress)
-    if 'downstream' in (names := runpy.run_path(path)) and hosts.leads():
+    if 'downstream' in names and hosts.leads():
         tasks, more = names['get_downstream'](), names['downstream']()
         worker.afterwards(planned, lambda p: downstream.attach(p.folder, tasks, more, cli.bar))
     return planned, worker.failed

@@ -1,24 +1,32 @@
-"""Token objectives across families of encoders: does what an objective teaches depend on the encoder?
+"""Families of encoders at equal FLOPs: which one learns most from the same computation?
 
-    python -m experiments.sweep --config=configs/sweeps/families.py --workdir=runs/families
+    python -m experiments.sweep --config=configs/sweeps/families.py:tiny --workdir=runs/families
 
-Two families of one size, trained by masked words and as ELECTRA; 12 runs of 1.0 M tokens.
+ELECTRA with its own objective, whose generator counts, the others with MLM. DeBERTa is v3 with its mask decoder.
 """
 
-from bertx.sweep import Sweep, arm, chain, prod, seeds
-from configs.sweeps import token_objectives
+from bertx.sweep import Sweep, arm, chain
+from configs import papers
+from configs.papers import downstream, get_downstream  # noqa: F401 - read by experiments.sweep
 
-FAMILIES = ('bert', 'modernbert')
 
-
-def get_config(size: str = 'tiny'):
-    return token_objectives.get_config(size)
+def get_config(scale: str = 'tiny'):
+    config = papers.at(scale)
+    config.evaluation.tasks = config.evaluation.refit.tasks = ('mlm',)
+    if scale == 'tiny':
+        config.budget.update(of='flops', amount=1.5e12)
+    return config
 
 
 def sweep() -> Sweep:
-    arms = [
-        arm(f'{family} {name}', set={'encoder.family': family}, objectives={name: {}})
-        for family in FAMILIES
-        for name in ('mlm', 'electra')
-    ]
-    return prod(chain(*arms), seeds(3))
+    of = lambda family, **more: {'encoder.family': family} | more
+    return papers.runs(
+        chain(
+            arm('bert', set=of('bert'), objectives={'mlm': {}}),
+            arm('albert', set=of('albert'), objectives={'mlm': {}}),
+            arm('electra', set=of('electra'), objectives={'electra': {}}),
+            arm('deberta', set=of('deberta_v3', **{'encoder.mask_decoder': True}), objectives={'mlm': {}}),
+            arm('distilbert', set=of('distilbert'), objectives={'mlm': {}}),
+            arm('modernbert', set=of('modernbert'), objectives={'mlm': {}}),
+        )
+    )

@@ -13,6 +13,8 @@ def get_config(size: str = 'tiny'):
     config = base.get_config(size)
     config.rows.length = 128
     config.train.update(batch=32, steps=500, dropout=0.0, attention_dropout=0.0)
+    config.evaluation.tasks = ('mlm',)
+    config.evaluation.refit.tasks = ()
     return config
 
 

@@ -1,0 +1,35 @@
+"""NSP, SOP or neither: ALBERT's Table 5 (Lan et al. 2020).
+
+    python -m experiments.sweep --config=configs/sweeps/albert_table5.py:tiny --workdir=runs/albert_table5
+
+The tiny scale is BERT-tiny and a shorter nsp_vs_sop; one learning rate for all arms, as in the paper.
+"""
+
+from bertx.published import Published, of_table
+from bertx.sweep import Sweep, arm, chain
+from configs import papers
+from configs.papers import downstream, get_downstream  # noqa: F401 - read by experiments.sweep
+
+
+def get_config(scale: str = 'tiny'):
+    return papers.at(scale, steps=700, paper=papers.albert)
+
+
+def sweep() -> Sweep:
+    return papers.runs(
+        chain(
+            arm('none', objectives={'mlm': {}}),
+            arm('nsp', objectives={'mlm': {}, 'nsp': {}}),
+            arm('sop', objectives={'mlm': {}, 'sop': {}}),
+        )
+    )
+
+
+def published() -> list[Published]:
+    intrinsic = {name.upper(): (name, 'refit') for name in ('nsp', 'sop')} | {'MLM': ('mlm', 'own')}
+    measures = ('MLM', 'NSP', 'SOP', 'SQuAD 2.0', 'MNLI-m', 'SST-2', 'RACE')
+    return of_table(measures, 'none', {
+        'none': (54.9, 52.4, 53.3, 78.1, 81.5, 89.9, 61.7),
+        'nsp': (54.5, 90.5, 52.0, 77.2, 81.6, 91.1, 62.3),
+        'sop': (54.0, 78.9, 86.5, 80.0, 82.0, 90.3, 64.0),
+    }, dict.fromkeys(measures, papers.ERA) | intrinsic)  # fmt: skip

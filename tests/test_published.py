@@ -1,0 +1,75 @@
+"""A paper's contrasts beside ours; the presets of published tables."""
+
+import importlib
+import itertools
+import json
+import pkgutil
+
+import pytest
+from etils import epath
+
+from bertx import published, sweep
+from bertx.errors import BadInput
+from bertx.published import of_table
+from configs import papers, sweeps
+from experiments import results_page
+from tests.test_tables import measured, run
+
+PRESETS = sorted(name for _, name, _ in pkgutil.iter_modules(sweeps.__path__))
+TABLES = [name for name in PRESETS if hasattr(importlib.import_module(f'configs.sweeps.{name}'), 'published')]
+
+
+@pytest.mark.parametrize('name', TABLES)
+def test_published_arms_are_arms_and_their_figures_the_paper_s(name):
+    module = importlib.import_module(f'configs.sweeps.{name}')
+    arms = {point['arm'] for point in module.sweep()}
+    found = module.published()
+    assert {p.arm for p in found} | {p.baseline for p in found} <= arms
+    assert all(0 < figure < 100 for p in found for figure in p.figures)
+    assert len({(p.arm, p.measure) for p in found}) == len(found)
+
+
+@pytest.mark.parametrize(('name', 'scale'), itertools.product(TABLES, papers.SCALES))
+def test_every_scale_of_a_preset_can_be_swept(name, scale):
+    module = importlib.import_module(f'configs.sweeps.{name}')
+    config = module.get_config(scale)
+    for point in module.sweep():
+        resolved = sweep.overlay(config, point)
+        assert resolved.rows.length in (64, 128, 512)
+
+
+def test_another_scale_is_refused():
+    with pytest.raises(BadInput, match="did you mean 'small'"):
+        papers.at('smal')
+
+
+def test_contrasts_say_what_agrees_and_what_stands_in(tmp_path):
+    own = ('nsp', 'own')
+    folders = [
+        run(tmp_path, arm, seed, [measured(own, value, seed)])
+        for seed in range(3)
+        for arm, value in (('none', 0.5), ('nsp', 0.9))
+    ]
+    asked = of_table(('NSP', 'MNLI-m'), 'none', {'none': (52.4, 81.5), 'nsp': (90.5, 81.6)}, own)
+    published.record(epath.Path(tmp_path), asked)
+    assert published.recorded(epath.Path(tmp_path)) == asked
+    first, second = published.rows(asked, folders, 'test')
+    assert first['paper'] == '90.5 less 52.4: +38.1'
+    assert first['sign agrees'] == 'yes' and first['ours, on'] == second['ours, on'] == 'nsp'
+    assert 'tfds:glue/mnli' in published.report(asked, folders, 'test')
+    lacking = of_table(('SOP',), 'none', {'none': (1.0,), 'sop': (2.0,)}, ('sop', 'own'))
+    assert published.rows(lacking, folders, 'test')[0]['sign agrees'] == '–'
+
+
+def test_a_page_of_all_sweeps(tmp_path):
+    with pytest.raises(BadInput, match='holds no sweep'):
+        results_page.write(epath.Path(tmp_path), epath.Path(tmp_path) / 'RESULTS.md')
+    work = tmp_path / 'a'
+    found = run(work, 'none', 0, [measured(('mlm', 'own'), 0.5, 0)], command=['x', '--flag'], devices=['cpu:0'])
+    (work / 'sweep.json').write_text(json.dumps({'sweep': 'a', 'runs': [found.path.name]}))
+    (work / 'table.md').write_text('| arm |')
+    (work / 'contrasts.md').write_text('| contrast |')
+    results_page.write(epath.Path(tmp_path), epath.Path(tmp_path) / 'RESULTS.md')
+    text = (tmp_path / 'RESULTS.md').read_text()
+    for part in ('## a', '| arm |', '| contrast |', 'python -m experiments.sweep --flag', '1 of 1 runs done'):
+        assert part in text

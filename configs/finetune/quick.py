@@ -1,4 +1,6 @@
-"""What a sweep of small runs on the State of the Union addresses hangs its downstream column on: whose time is this?
+"""The downstream column of sweeps of small runs on the State of the Union addresses: whose time is this paragraph of?
+
+    python -m experiments.finetune --config=configs/finetune/quick.py --workdir=runs/era --init_from=FOLDER
 
 The addresses are split as the sweep's own are (validation 0.1, test 0.15), so that no test paragraph was pretrained on.
 A few seconds for each pretrained run.

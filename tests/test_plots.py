@@ -7,7 +7,7 @@ import scipy.stats
 from matplotlib import pyplot
 from matplotlib.colors import to_hex
 
-from analysis import plots
+from analysis import compute, forest, plots
 from bertx import tables
 from bertx.evaluate import Measurement
 from bertx.results import RunFolder
@@ -32,7 +32,7 @@ def sweep(tmp_path, arms, seeds, fail=()):
                 if arm in ('nsp', 'sop'):
                     numbers[f'{arm}/accuracy'] = 0.5 + step / 400 + rng.normal(0, 0.01)
                 folder.append('metrics.jsonl', line | {'split': 'validation'} | numbers)
-            about = {'arm': arm, 'seed': seed, 'step': 100, 'tokens': 6400}
+            about = {'arm': arm, 'seed': seed, 'step': 100, 'tokens': 6400, 'flops': 1e12 * (number + 1)}
             if (arm, seed) in fail:
                 folder.fail(about, 'nan')
                 continue
@@ -114,23 +114,50 @@ def test_matrix(tmp_path):
 
 def test_differences(tmp_path):
     table = tables.make(sweep(tmp_path, ['none', 'nsp', 'sop'], 5))
-    figure = plots.differences(table, tmp_path / 'differences.png')
+    figure = forest.differences(table, tmp_path / 'differences.png')
     assert is_png(tmp_path / 'differences.png')
     assert [panel.get_title() for panel in figure.axes] == ['mlm', 'nsp refit', 'sop refit']
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ['nsp', 'sop']
     panel = figure.axes[1]
-    zero, interval, point = panel.lines[:3]
+    interval, point, *_, zero = panel.lines
     found = table.cells['nsp', ('nsp', 'refit')].difference
     assert list(zero.get_xdata()) == [0, 0]
     assert list(interval.get_xdata()) == [found.low, found.high] and list(point.get_xdata()) == [found.value]
     assert f'{found.value:+.3f}†' in [text.get_text() for text in panel.texts]
 
 
+def test_compute_against_score(tmp_path):
+    table = tables.make(sweep(tmp_path, ['none', 'nsp', 'sop'], 3))
+    figure = compute.scores(table, tmp_path / 'compute.png')
+    assert is_png(tmp_path / 'compute.png') and (tmp_path / 'compute.svg').exists()
+    assert [panel.get_title() for panel in figure.axes] == ['mlm', 'nsp refit', 'sop refit']
+    panel = figure.axes[1]
+    cell = table.cells['nsp', ('nsp', 'refit')]
+    assert [list(line.get_ydata()) for line in panel.lines[:3]][1] == [
+        cell.score.low,
+        cell.score.value,
+        cell.score.high,
+    ]
+    assert list(panel.lines[1].get_xdata()) == [2e12] * 3
+    low, high = panel.get_xlim()
+    assert low < 1e12 and high > 3e12
+    assert any(text.get_text() == 'chance' for text in panel.texts)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        f'{a} (3 seeds)' for a in ('none', 'nsp', 'sop')
+    ]
+
+
+def test_arms_of_one_cost_stand_side_by_side():
+    steps = compute._sidesteps({'a': 1e12, 'b': 1.001e12, 'c': 2e12})
+    assert steps['a'] == -steps['b'] != 0 and steps['c'] == 0
+
+
 def test_one_arm_and_many_arms(tmp_path):
     alone = tables.make(sweep(tmp_path / 'one', ['none'], 1))
-    assert plots.differences(alone, tmp_path / 'differences.png').axes[0].texts
+    assert forest.differences(alone, tmp_path / 'differences.png').axes[0].texts
     many = sweep(tmp_path / 'many', [f'an arm with a long name {i}' for i in range(9)], 1)
     plots.matrix(tables.make(many), tmp_path / 'matrix.png')
+    compute.scores(tables.make(many), tmp_path / 'compute.png')
     figure = plots.learning_curves(many, tmp_path / 'curves.png')
     figure.canvas.draw()
     box, page = figure.legends[0].get_window_extent(), figure.bbox

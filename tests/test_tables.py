@@ -129,7 +129,7 @@ def test_marks_follow_holm_over_all_cells_of_the_table(tmp_path):
     for rank, cell in enumerate(sorted(tested, key=lambda cell: cell.p)):
         largest = max(largest, min(1.0, cell.p * (len(tested) - rank)))
         assert cell.p_holm == pytest.approx(largest)
-        assert cell.mark == ('†' if largest < 0.05 else '')
+        assert cell.mark == ('†' if max(largest, cell.p_max_t) < 0.05 else '')
     assert any(cell.p < 0.05 and not cell.mark for cell in tested), 'no cell shows what the correction does'
     assert any(cell.mark for cell in tested)
 
@@ -294,6 +294,21 @@ def test_csv_has_full_precision(folders):
     assert not any('nan' in value for line in read for value in line.values())
 
 
+def test_json_is_what_the_csv_is(folders):
+    table = tables.make(folders)
+    content = json.loads(table.json())
+    read = list(csv.DictReader(io.StringIO(table.csv())))
+    assert [{k: '' if v is None else str(v) for k, v in cell.items()} for cell in content['cells']] == read
+    assert content['arms'][1]['failed'] == ['sop-s3-00000007'] and len(content['arms'][0]['runs']) == 4
+    assert (content['split'], content['baseline'], tuple(content['notes'])) == ('test', 'none', table.notes)
+    cell, line = (
+        table.cells['sop', REFIT],
+        next(c for c in content['cells'] if (c['arm'], c['head']) == ('sop', 'refit')),
+    )
+    assert (line['diff_error'], line['diff_df']) == (cell.difference.standard_error, cell.difference.df)
+    assert line['seeds_to_decide'] == power.seeds_to_decide(cell.difference)
+
+
 def test_markdown_is_a_table_and_aligned(folders):
     lines = tables.make(folders).markdown().splitlines()
     rows = [line for line in lines if line.startswith('|')]
@@ -346,8 +361,10 @@ def test_report_writes_everything_and_again(folders, tmp_path, capsys):
     found = sweep.runs_of(RunFolder(tmp_path).path)
     assert [folder.path for folder in found] == [folder.path for folder in folders]
     report.write(tmp_path, found)
-    names = ('results.csv', 'table.md', 'table.csv', 'table.tex', 'figures/matrix.png', 'figures/learning_curves.png')
-    before = {name: (tmp_path / name).read_bytes() for name in (*names, 'figures/differences.png')}
+    names = ['results.csv', 'report.html', *(f'table.{kind}' for kind in ('md', 'csv', 'tex', 'json'))]
+    figures = ('matrix', 'learning_curves', 'differences', 'compute')
+    names += [f'figures/{name}.{kind}' for name in figures for kind in ('png', 'svg')]
+    before = {name: (tmp_path / name).read_bytes() for name in names}
     assert 'Δ none' in capsys.readouterr().out
     report.write(tmp_path, found)
     assert {name: (tmp_path / name).read_bytes() for name in before} == before

@@ -11,7 +11,7 @@ from bertx.errors import BadInput
 
 FOLDER = pathlib.Path(__file__).parent.parent / 'configs'
 PATHS = [path.relative_to(FOLDER) for path in sorted(FOLDER.rglob('*.py'))]
-NAMES = [str(path.with_suffix('')) for path in PATHS if path.stem not in ('__init__', 'benchmark')]
+NAMES = [str(path.with_suffix('')) for path in PATHS if path.stem not in ('__init__', 'benchmark', 'papers')]
 TUNED = [name for name in NAMES if name.startswith('finetune/')]
 WEIGHTS = ('sweeps/continued', 'sweeps/domain_adaptation')  # their argument is a folder of weights
 

@@ -1,0 +1,216 @@
+"""Hidden states of all layers for the words or sentences of a text, from one forward pass, in a memory-mapped cache.
+
+    <cache>/<hash>/states.npy  [layers + 1, rows, D] float32; layer 0 is the embedding
+                   rows.npy    [words or sentences] int32: the row of each, -1 where it has no vector
+                   meta.json   what the hash is made of
+
+The hash covers the weights, the tokenizer, the text and the settings. The folder gets its name when all of it is on
+disk, so what bears the name is whole.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from etils import epath
+from rich.console import Console
+from rich.progress import track
+
+from bertx.checkpoint import Trained
+from bertx.encoder import Encoder, encode
+from bertx.errors import BadInput, unknown
+from bertx.pretrained import Pretrained
+from bertx.text.tokenizer import Tokenizer
+from bertx.types import View
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+WORDS, SENTENCES = ('first', 'mean', 'last'), ('cls', 'sentence')  # what a vector may stand for: a piece, all, [CLS]
+TOKENS = 4096  # in a batch: enough to keep two cores busy, 25 MB a layer at width 768
+STEP = 16  # lengths are rounded up to multiples, so that few shapes are compiled
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """Sentences as lists of words without blanks in them."""
+
+    sentences: Sequence[Sequence[str]]
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(json.dumps([list(s) for s in self.sentences]).encode()).hexdigest()
+
+    @functools.cached_property
+    def starts(self) -> np.ndarray:
+        """[sentences + 1]: where each begins in the flat list of words."""
+        return np.cumsum([0, *map(len, self.sentences)])
+
+
+@dataclasses.dataclass(frozen=True)
+class Pieces:
+    """[CLS] pieces [SEP] of a sentence, cut to what the model reads, and the word that each piece belongs to."""
+
+    tokens_L: np.ndarray
+    word_L: np.ndarray  # -1 for [CLS] and [SEP]
+    whole: bool
+
+
+def pieces(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], limit: int) -> list[Pieces]:
+    """A piece belongs to the word of its last letter. limit: tokens in a row, [CLS] and [SEP] included."""
+    texts = [' '.join(words) for words in sentences]
+    found = []
+    for words, (ids, last) in zip(sentences, tokenizer.last_characters(texts), strict=True):
+        ends = np.cumsum([len(word) + 1 for word in words])
+        word = np.searchsorted(ends, last, side='right')[: limit - 2]
+        tokens = np.array([tokenizer.cls_id, *ids[: limit - 2], tokenizer.sep_id], np.int32)
+        found.append(Pieces(tokens, np.concatenate([[-1], word, [-1]]).astype(np.int32), len(ids) <= limit - 2))
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Features:
+    """The cache of one model on one text."""
+
+    states_LND: np.ndarray  # memory-mapped; L is layers + 1
+    rows_W: np.ndarray
+    meta: dict
+
+    @staticmethod
+    def open(folder: Path, model: Pretrained | None = None) -> 'Features':
+        """Raises BadInput where the cache is another tokenizer's than the model's."""
+        meta = json.loads((folder / 'meta.json').read_text())
+        if model and meta['tokenizer'] != model.tokenizer.fingerprint:
+            raise BadInput(f'{folder} was made with another tokenizer than that of {model.folder}; give another --cache')
+        return Features(np.load(folder / 'states.npy', mmap_mode='r'), np.load(folder / 'rows.npy'), meta)
+
+
+def compute(model: Pretrained, corpus: Corpus, pool: str, cache: Path) -> Features:
+    """From the cache, or by one forward pass. pool: of a word its 'first' or 'last' piece or the 'mean' of all; of a
+    sentence 'cls', or 'sentence', the mean over its pieces.
+
+    Words that tokenise to nothing, or lie beyond what the model reads, have no row; a sentence keeps its beginning.
+    """
+    if pool not in WORDS + SENTENCES:
+        raise unknown('pool', pool, WORDS + SENTENCES)
+    if not corpus.sentences:
+        raise BadInput('the text has no sentences')
+    meta = {
+        'format': FORMAT, 'weights': model.content, 'tokenizer': model.tokenizer.fingerprint,
+        'corpus': corpus.fingerprint, 'pool': pool,
+    }  # fmt: skip
+    folder = cache / hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()[:16]
+    if not folder.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f'{folder.name}.partial-', dir=cache))
+        try:
+            _write(model, corpus, pool, partial)
+            (partial / 'meta.json').write_text(json.dumps(meta))
+            if not folder.exists():  # nobody else was quicker
+                os.replace(partial, folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return Features.open(folder, model)
+
+
+def _write(model: Pretrained, corpus: Corpus, pool: str, folder: Path) -> None:
+    rows = pieces(model.tokenizer, corpus.sentences, model.encoder.max_positions)
+    weights = [_weights(p, len(words), pool) for p, words in zip(rows, corpus.sentences, strict=True)]
+    there = np.concatenate([w.any(axis=1) for w in weights])
+    rows_W = np.where(there, np.cumsum(there) - 1, -1).astype(np.int32)
+    lost, cut = int((~there).sum()), sum(not p.whole for p in rows)
+    if lost or cut:
+        log.warning('%d words without a vector (no piece, or beyond the model); %d sentences cut to its %d positions',
+                    lost if pool in WORDS else 0, cut, model.encoder.max_positions)  # fmt: skip
+    if not there.any():
+        raise BadInput(f'no word of the text has a piece in the tokenizer of {model.folder}')
+    offsets = np.cumsum([0, *map(len, weights)])
+    shape = (model.encoder.layers + 1, int(there.sum()), model.encoder.width)
+    states = np.lib.format.open_memmap(folder / 'states.npy', 'w+', np.float32, shape)
+    batches = list(_batches([len(p.tokens_L) for p in rows]))
+    for length, index in track(batches, 'hidden states', console=Console(stderr=True), transient=True):
+        width = -(-max(len(weights[i]) for i in index) // STEP) * STEP if pool in WORDS else 1
+        tokens_BL, segment_BL = padded([rows[i] for i in index], length, model.tokenizer.pad_id)
+        weight_BWL = np.zeros((len(index), width, length), np.float32)
+        for row, i in enumerate(index):
+            weight_BWL[row, : len(weights[i]), : weights[i].shape[1]] = weights[i]
+        pooled_LBWD = np.asarray(_pooled(model.encoder, model.params['encoder'], tokens_BL, segment_BL, weight_BWL))
+        for row, i in enumerate(index):
+            at = rows_W[offsets[i] : offsets[i + 1]]
+            states[:, at[at >= 0]] = pooled_LBWD[:, row, : len(at)][:, at >= 0]
+    states.flush()
+    np.save(folder / 'rows.npy', rows_W)
+
+
+def _weights(p: Pieces, words: int, pool: str) -> np.ndarray:
+    """[W, L]: what each vector is the sum of. A row of zeros: there is none."""
+    if pool == 'cls':
+        return np.eye(1, len(p.tokens_L), dtype=np.float32)
+    if pool == 'sentence':
+        return (p.word_L >= 0).astype(np.float32)[None] / max(1, (p.word_L >= 0).sum())
+    own_WL = p.word_L == np.arange(words)[:, None]
+    if pool != 'mean':
+        at = own_WL.argmax(1) if pool == 'first' else own_WL.shape[1] - 1 - own_WL[:, ::-1].argmax(1)
+        own_WL &= np.arange(own_WL.shape[1]) == at[:, None]
+    return (own_WL / np.maximum(1, own_WL.sum(1, keepdims=True))).astype(np.float32)
+
+
+def _batches(lengths: list[int]) -> Iterator[tuple[int, np.ndarray]]:
+    """(length, numbers of rows): rows of about one length together, always as many; the last ones come twice."""
+    padded_N = -(-np.array(lengths) // STEP) * STEP
+    for length in np.unique(padded_N):
+        index, size = np.flatnonzero(padded_N == length), max(1, TOKENS // int(length))
+        size = min(size, 2 ** int(np.ceil(np.log2(len(index)))))
+        for start in range(0, len(index), size):
+            part = index[start : start + size]
+            yield int(length), np.resize(part, size)
+
+
+def padded(rows: Sequence[Pieces], length: int, pad: int) -> tuple[np.ndarray, np.ndarray]:
+    """tokens [B, L] and segment ids [B, L]."""
+    tokens_BL, segment_BL = np.full((len(rows), length), pad, np.int32), np.zeros((len(rows), length), np.int32)
+    for row, p in enumerate(rows):
+        tokens_BL[row, : len(p.tokens_L)], segment_BL[row, : len(p.tokens_L)] = p.tokens_L, 1
+    return tokens_BL, segment_BL
+
+
+def view_of(tokens_BL, segment_BL) -> View:
+    """One text a row, from its beginning."""
+    at_BL = jnp.broadcast_to(jnp.arange(tokens_BL.shape[1]), tokens_BL.shape)
+    return View(tokens_BL, segment_BL, at_BL, jnp.zeros_like(tokens_BL))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _pooled(config, params, tokens_BL, segment_BL, weight_BWL):
+    """[N + 1, B, W, D]"""
+    states_LBKD = encode(config, params, view_of(tokens_BL, segment_BL), taps=True).states_NBLD
+    return jnp.einsum('bwk,nbkd->nbwd', weight_BWL, states_LBKD.astype(jnp.float32))
+
+
+def untrained(model: Pretrained, seed: int = 0) -> Pretrained:
+    """The same encoder with fresh weights: the control for what the architecture alone gives."""
+    view = view_of(jnp.zeros((1, 2), jnp.int32), jnp.ones((1, 2), jnp.int32))
+    params = jax.device_get(Encoder(model.encoder).init(jax.random.key(seed), view)['params'])
+    return Pretrained(f'{model.folder} (untrained)', model.encoder, {'encoder': params}, model.tokenizer)
+
+
+def steps_of(folder: str) -> list[int]:
+    """The steps of a run's checkpoints, in ascending order."""
+    path = epath.Path(folder) / 'checkpoints'
+    return sorted(int(x.name) for x in path.iterdir() if x.name.isdigit()) if path.exists() else []
+
+
+def at_step(folder: str, step: int) -> Pretrained:
+    """A run's model at one of its checkpoints."""
+    params = Trained(epath.Path(folder) / 'checkpoints', step).params()
+    return dataclasses.replace(Pretrained.load(folder), folder=f'{folder}@{step}', params=params)

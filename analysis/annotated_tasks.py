@@ -73,7 +73,9 @@ def _of_root(s: Sentence) -> list[int]:
 
 
 def _number(s: Sentence, group: int, relation: str) -> Iterator[Example]:
-    found = [s.feats[w].get('Number') for w in _of_root(s) if s.relations[w] == relation and s.upos[w] in ('NOUN', 'PROPN')]
+    found = [
+        s.feats[w].get('Number') for w in _of_root(s) if s.relations[w] == relation and s.upos[w] in ('NOUN', 'PROPN')
+    ]
     if len(found) == 1 and found[0] in ('Sing', 'Plur'):
         yield _sentence(s, group, found[0])
 
@@ -92,9 +94,15 @@ CONLLU = {
 SPANS = ('chunks', 'ner')
 
 
-def treebank(what: str) -> tuple[list[Sentence], np.ndarray]:
-    """Sentences of --data and the number of each one's split."""
-    return split_sentences({split: [s for f in fs for s in conllu.read(f)] for split, fs in conllu.splits(what).items()})
+def treebank(what: str, train: int, rest: int) -> tuple[list[Sentence], np.ndarray]:
+    """Sentences of --data and the number of each one's split: at most so many of each, drawn at random."""
+    flat, split_S = split_sentences(
+        {split: [s for f in fs for s in conllu.read(f)] for split, fs in conllu.splits(what).items()}
+    )
+    rng = np.random.default_rng(0)
+    kept = [rng.permutation(np.flatnonzero(split_S == n))[:most] for n, most in enumerate((train, rest, rest))]
+    index = np.sort(np.concatenate(kept))
+    return [flat[i] for i in index], split_S[index]
 
 
 def make(name: str, sentences: list[Sentence], split_S: np.ndarray) -> Task:
@@ -110,7 +118,9 @@ def make(name: str, sentences: list[Sentence], split_S: np.ndarray) -> Task:
 
 def make_spans(name: str, what: str) -> Task:
     """Labels of the BIO spans (chunks, entities) in the column files of --data: one span an example."""
-    read = {split: [x for file in files for x in conllu.read_spans(file)] for split, files in conllu.splits(what).items()}
+    read = {
+        split: [x for file in files for x in conllu.read_spans(file)] for split, files in conllu.splits(what).items()
+    }
     sentences, split_S = split_sentences({split: [s for s, _ in part] for split, part in read.items()})
     spans_S = [spans for part in read.values() for _, spans in part]
     if not any(spans_S):

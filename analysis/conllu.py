@@ -44,7 +44,9 @@ def splits(what: str) -> dict[str, list[Path]]:
         files = [Path(part).expanduser() for part in what.split(',')]
         for file in files:
             if not file.is_file():
-                raise BadInput(f'--data={what}: there is no file {file}; a folder, or files with commas between, would do')
+                raise BadInput(
+                    f'--data={what}: there is no file {file}; a folder, or files with commas between, would do'
+                )
         return {'all': files}
     files = sorted(file for file in path.iterdir() if file.is_file() and 'README' not in file.name)
     found = {split: [file for file in files if split in file.name.lower()] for split in SPLITS}
@@ -60,7 +62,7 @@ def read(path: Path) -> list[Sentence]:
     """
     found, document = [], path.name
     for start, block in _blocks(path):
-        rows = []
+        rows: list[list[str]] = []
         for number, line in enumerate(block, start):
             if line.startswith('#'):
                 key, _, value = line[1:].partition('=')
@@ -72,7 +74,9 @@ def read(path: Path) -> list[Sentence]:
             if '-' in columns[0] or '.' in columns[0]:
                 continue
             if columns[0] != str(len(rows) + 1) or not columns[6].isdigit():
-                raise BadInput(f'{path}:{number}: id {columns[0]!r}, head {columns[6]!r}; words are numbered from 1, heads too')
+                raise BadInput(
+                    f'{path}:{number}: id {columns[0]!r}, head {columns[6]!r}; words are numbered from 1, heads too'
+                )
             rows.append(columns)
         if rows:
             found.append(_sentence(rows, document, f'{path}:{start}'))
@@ -100,7 +104,8 @@ def read_spans(path: Path) -> list[tuple[Sentence, list[tuple[int, int, str]]]]:
     """Sentences of a column file and their spans (begin, end, label), from the BIO tags in the last column."""
     found = []
     for start, block in _blocks(path):
-        words, spans = [], []
+        words: list[str] = []
+        spans: list[tuple[int, int, str]] = []
         for number, line in enumerate(block, start):
             columns = line.split()
             if len(columns) < 2 or not (columns[-1] == 'O' or columns[-1][:2] in ('B-', 'I-')):

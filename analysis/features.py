@@ -1,7 +1,7 @@
 """Hidden states of all layers for the words or sentences of a text, from one forward pass, in a memory-mapped cache.
 
     <cache>/<hash>/states.npy  [layers + 1, rows, D] float32; layer 0 is the embedding
-                   rows.npy    [words or sentences] int32: the row of each, -1 where it has no vector
+                   rows.npz    words, cls, sentence: the row of each, int32, -1 where it has no vector
                    meta.json   what the hash is made of
 
 The hash covers the weights, the tokenizer, the text and the settings. The folder gets its name when all of it is on
@@ -18,6 +18,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +37,8 @@ from bertx.types import View
 log = logging.getLogger(__name__)
 
 FORMAT = 1
-WORDS, SENTENCES = ('first', 'mean', 'last'), ('cls', 'sentence')  # what a vector may stand for: a piece, all, [CLS]
+WORDS = ('first', 'mean', 'last')  # which of a word's pieces stand for it
+SENTENCES = ('cls', 'sentence')  # [CLS], or the mean over the pieces
 TOKENS = 4096  # in a batch: enough to keep two cores busy, 25 MB a layer at width 768
 STEP = 16  # lengths are rounded up to multiples, so that few shapes are compiled
 
@@ -83,7 +85,7 @@ class Features:
     """The cache of one model on one text."""
 
     states_LND: np.ndarray  # memory-mapped; L is layers + 1
-    rows_W: np.ndarray
+    rows: dict[str, np.ndarray]  # 'words' [W], 'cls' and 'sentence' [sentences]
     meta: dict
 
     @staticmethod
@@ -91,30 +93,31 @@ class Features:
         """Raises BadInput where the cache is another tokenizer's than the model's."""
         meta = json.loads((folder / 'meta.json').read_text())
         if model and meta['tokenizer'] != model.tokenizer.fingerprint:
-            raise BadInput(f'{folder} was made with another tokenizer than that of {model.folder}; give another --cache')
-        return Features(np.load(folder / 'states.npy', mmap_mode='r'), np.load(folder / 'rows.npy'), meta)
+            raise BadInput(f'{folder} was made with another tokenizer than that of {model.folder}; give another cache')
+        with np.load(folder / 'rows.npz') as arrays:
+            return Features(np.load(folder / 'states.npy', mmap_mode='r'), dict(arrays), meta)
 
 
-def compute(model: Pretrained, corpus: Corpus, pool: str, cache: Path) -> Features:
-    """From the cache, or by one forward pass. pool: of a word its 'first' or 'last' piece or the 'mean' of all; of a
-    sentence 'cls', or 'sentence', the mean over its pieces.
+def compute(model: Pretrained, corpus: Corpus, words: str, cache: Path) -> Features:
+    """From the cache, or by one forward pass. words: the 'first' or 'last' piece or the 'mean' of all stand for a word;
+    '' for sentences alone, each of which has a row for [CLS] and one for the mean over its pieces.
 
     Words that tokenise to nothing, or lie beyond what the model reads, have no row; a sentence keeps its beginning.
     """
-    if pool not in WORDS + SENTENCES:
-        raise unknown('pool', pool, WORDS + SENTENCES)
+    if words not in ('', *WORDS):
+        raise unknown('pool of a word', words, WORDS)
     if not corpus.sentences:
         raise BadInput('the text has no sentences')
     meta = {
         'format': FORMAT, 'weights': model.content, 'tokenizer': model.tokenizer.fingerprint,
-        'corpus': corpus.fingerprint, 'pool': pool,
+        'corpus': corpus.fingerprint, 'words': words,
     }  # fmt: skip
     folder = cache / hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()[:16]
     if not folder.exists():
         cache.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f'{folder.name}.partial-', dir=cache))
         try:
-            _write(model, corpus, pool, partial)
+            _write(model, corpus, words, partial)
             (partial / 'meta.json').write_text(json.dumps(meta))
             if not folder.exists():  # nobody else was quicker
                 os.replace(partial, folder)
@@ -127,42 +130,44 @@ def _write(model: Pretrained, corpus: Corpus, pool: str, folder: Path) -> None:
     rows = pieces(model.tokenizer, corpus.sentences, model.encoder.max_positions)
     weights = [_weights(p, len(words), pool) for p, words in zip(rows, corpus.sentences, strict=True)]
     there = np.concatenate([w.any(axis=1) for w in weights])
-    rows_W = np.where(there, np.cumsum(there) - 1, -1).astype(np.int32)
+    if not there[1:].any() or not any((p.word_L >= 0).any() for p in rows):
+        raise BadInput(f'no word of the text has a piece in the tokenizer of {model.folder}')
+    row_N = np.where(there, np.cumsum(there) - 1, -1).astype(np.int32)
+    ends = np.cumsum([len(w) for w in weights])
     lost, cut = int((~there).sum()), sum(not p.whole for p in rows)
     if lost or cut:
-        log.warning('%d words without a vector (no piece, or beyond the model); %d sentences cut to its %d positions',
-                    lost if pool in WORDS else 0, cut, model.encoder.max_positions)  # fmt: skip
-    if not there.any():
-        raise BadInput(f'no word of the text has a piece in the tokenizer of {model.folder}')
-    offsets = np.cumsum([0, *map(len, weights)])
+        log.warning('%d words or sentences without a vector (no piece, or beyond the model); %d sentences cut to %d',
+                    lost, cut, model.encoder.max_positions)  # fmt: skip
     shape = (model.encoder.layers + 1, int(there.sum()), model.encoder.width)
     states = np.lib.format.open_memmap(folder / 'states.npy', 'w+', np.float32, shape)
     batches = list(_batches([len(p.tokens_L) for p in rows]))
     for length, index in track(batches, 'hidden states', console=Console(stderr=True), transient=True):
-        width = -(-max(len(weights[i]) for i in index) // STEP) * STEP if pool in WORDS else 1
         tokens_BL, segment_BL = padded([rows[i] for i in index], length, model.tokenizer.pad_id)
-        weight_BWL = np.zeros((len(index), width, length), np.float32)
+        weight_BWL = np.zeros((len(index), length if pool else 2, length), np.float32)
         for row, i in enumerate(index):
-            weight_BWL[row, : len(weights[i]), : weights[i].shape[1]] = weights[i]
+            used = weights[i][weights[i].any(axis=1)]  # at most one for each token
+            weight_BWL[row, : len(used), : used.shape[1]] = used
         pooled_LBWD = np.asarray(_pooled(model.encoder, model.params['encoder'], tokens_BL, segment_BL, weight_BWL))
         for row, i in enumerate(index):
-            at = rows_W[offsets[i] : offsets[i + 1]]
-            states[:, at[at >= 0]] = pooled_LBWD[:, row, : len(at)][:, at >= 0]
+            at = row_N[ends[i] - len(weights[i]) : ends[i]]
+            at = at[at >= 0]
+            states[:, at] = pooled_LBWD[:, row, : len(at)]
     states.flush()
-    np.save(folder / 'rows.npy', rows_W)
+    last = np.zeros(len(row_N), bool)
+    last[ends - 1] = last[ends - 2] = True
+    np.savez(folder / 'rows.npz', words=row_N[~last], cls=row_N[ends - 2], sentence=row_N[ends - 1])
 
 
 def _weights(p: Pieces, words: int, pool: str) -> np.ndarray:
-    """[W, L]: what each vector is the sum of. A row of zeros: there is none."""
-    if pool == 'cls':
-        return np.eye(1, len(p.tokens_L), dtype=np.float32)
-    if pool == 'sentence':
-        return (p.word_L >= 0).astype(np.float32)[None] / max(1, (p.word_L >= 0).sum())
-    own_WL = p.word_L == np.arange(words)[:, None]
-    if pool != 'mean':
+    """[words + 2, L]: what each vector is the sum of, [CLS] and the mean last. A row of zeros: there is none."""
+    text_L = p.word_L >= 0
+    sentence_2L = np.stack([np.arange(len(text_L)) == 0, text_L / max(1, text_L.sum())])
+    own_WL = p.word_L == np.arange(words if pool else 0)[:, None]
+    if pool in ('first', 'last'):
         at = own_WL.argmax(1) if pool == 'first' else own_WL.shape[1] - 1 - own_WL[:, ::-1].argmax(1)
-        own_WL &= np.arange(own_WL.shape[1]) == at[:, None]
-    return (own_WL / np.maximum(1, own_WL.sum(1, keepdims=True))).astype(np.float32)
+        own_WL = own_WL & (np.arange(own_WL.shape[1]) == at[:, None])
+    own_WL = own_WL / np.maximum(1, own_WL.sum(1, keepdims=True))
+    return np.concatenate([own_WL, sentence_2L]).astype(np.float32)
 
 
 def _batches(lengths: list[int]) -> Iterator[tuple[int, np.ndarray]]:
@@ -193,8 +198,8 @@ def view_of(tokens_BL, segment_BL) -> View:
 @functools.partial(jax.jit, static_argnums=0)
 def _pooled(config, params, tokens_BL, segment_BL, weight_BWL):
     """[N + 1, B, W, D]"""
-    states_LBKD = encode(config, params, view_of(tokens_BL, segment_BL), taps=True).states_NBLD
-    return jnp.einsum('bwk,nbkd->nbwd', weight_BWL, states_LBKD.astype(jnp.float32))
+    states_NBLD: Any = encode(config, params, view_of(tokens_BL, segment_BL), taps=True).states_NBLD
+    return jnp.einsum('bwl,nbld->nbwd', weight_BWL, states_NBLD.astype(jnp.float32))
 
 
 def untrained(model: Pretrained, seed: int = 0) -> Pretrained:

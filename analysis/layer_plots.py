@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from scipy import stats
 
 from analysis.plots import COLORS, GREY, SMALL, _figure
@@ -34,19 +35,21 @@ def curves(
     rows = -(-len(panels) // columns)
     figure = _figure(max(5.0, 3.1 * columns), 2.7 * rows + 0.9)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    labelled: dict[str, object] = {}
+    labelled: dict[str, Line2D] = {}
     for panel, (title, (arms, controls)) in zip(axes, panels.items(), strict=False):
         for number, (arm, values_RL) in enumerate(arms.items()):
             x = np.arange(values_RL.shape[1]) if ticks is None else np.asarray(ticks)
             color = COLORS[number % len(COLORS)]
-            line, = panel.plot(x, values_RL.mean(0), color=color, marker=MARKERS[number % 8], markersize=4.5, linewidth=1.8)
+            (line,) = panel.plot(
+                x, values_RL.mean(0), color=color, marker=MARKERS[number % 8], markersize=4.5, linewidth=1.8
+            )
             labelled.setdefault(arm, line)
             low, high = (bands or {}).get((title, arm)) or _band(values_RL)
             panel.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
         for number, (name, values_L) in enumerate(controls.items()):
             style = ((0, (4, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))[number % 3]
             x = np.arange(len(values_L)) if ticks is None else np.asarray(ticks)
-            line, = panel.plot(x, values_L, color=GREY, linestyle=style, linewidth=1.3)
+            (line,) = panel.plot(x, values_L, color=GREY, linestyle=style, linewidth=1.3)
             labelled.setdefault(name, line)
         low, high = panel.get_ylim()
         if high - low < LEAST_SPAN:
@@ -62,8 +65,8 @@ def curves(
             panel.set_xlabel(xlabel)
     for row in range(rows):
         axes[row * columns].set_ylabel(ylabel)
-    legend = figure.legend(labelled.values(), labelled.keys(), loc='outside lower center', ncols=min(6, len(labelled)),
-                           frameon=False, fontsize=9)  # fmt: skip
+    legend = figure.legend(list(labelled.values()), list(labelled), loc='outside lower center', frameon=False,
+                           ncols=min(6, len(labelled)), fontsize=9)  # fmt: skip
     legend.set_title(note)
     legend.get_title().set(fontsize=SMALL, color=GREY)
     return save(figure, path)

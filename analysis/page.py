@@ -33,3 +33,11 @@ def write(path: Path, title: str, sections: list[Section]) -> None:
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
     environment.filters['inline'] = inline
     write_atomically(epath.Path(path), environment.get_template('page.html').render(title=title, sections=sections))
+
+
+def markdown(rows: list[list[str]]) -> str:
+    """A GitHub table of the rows, the first one its head."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
+    lines.insert(1, ['-' * width for width in widths])
+    return ''.join(f'| {" | ".join(line)} |\n' for line in lines)

@@ -1,6 +1,7 @@
-"""Tasks that any text can be asked, without annotation (after SentEval, Conneau et al. 2018); era and party for sotu."""
+"""Tasks for any text, without annotation (after SentEval, Conneau et al. 2018); era and party for sotu."""
 
 import collections
+import dataclasses
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -81,7 +82,9 @@ def odd_man_out(texts: Sequence[Text], rng) -> Iterator[tuple[int, list[str], st
             continue
         for at in rng.permutation(len(words) - 2) + 1:
             if len(words[at]) > 3:
-                others = sorted(w for w in after[words[at - 1]] & before[words[at + 1]] if len(w) > 3 and w != words[at])
+                others = sorted(
+                    w for w in after[words[at - 1]] & before[words[at + 1]] if len(w) > 3 and w != words[at]
+                )
                 if others:
                     yield i, [*words[:at], str(rng.choice(others)), *words[at + 1 :]], 'replaced'
                     break
@@ -94,7 +97,11 @@ def coordination_inversion(texts: Sequence[Text], rng) -> Iterator[tuple[int, li
         if len(found) == 1:
             a, link, b = words[: found[0]], words[found[0] : found[0] + 2], words[found[0] + 2 : -1]
             inverted = rng.random() < 0.5
-            yield i, [*(b if inverted else a), *link, *(a if inverted else b), words[-1]], 'inverted' if inverted else 'as it was'
+            yield (
+                i,
+                [*(b if inverted else a), *link, *(a if inverted else b), words[-1]],
+                'inverted' if inverted else 'as it was',
+            )
 
 
 def era(texts: Sequence[Text], rng) -> Iterator[tuple[int, list[str], str]]:
@@ -138,14 +145,16 @@ def make(name: str, source: str, sentences: list[Text], paragraphs: list[Text], 
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     texts = paragraphs if name in SOTU else sentences
     texts = [texts[i] for i in rng.permutation(len(texts))]
-    made = list(function(texts, rng))
     room, kept = [train, rest, rest], []
-    for i, words, label in made:
+    for i, words, label in function(texts, rng):
         split = split_of_document(texts[i][0])
         if room[split] > 0:
             room[split] -= 1
             kept.append((i, words, label))
+        elif not any(room):
+            break
     documents = {document: n for n, document in enumerate(sorted({d for d, _ in texts}))}
     splits = {n: split_of_document(document) for document, n in documents.items()}
     found = [Example([n], label, documents[texts[i][0]], words[0]) for n, (i, words, label) in enumerate(kept)]
-    return build(name, kind, 'sentences', Corpus([words for _, words, _ in kept]), found, splits.__getitem__)
+    task = build(name, kind, 'sentences', Corpus([words for _, words, _ in kept]), found, splits.__getitem__)
+    return dataclasses.replace(task, annotated=False)

@@ -11,6 +11,7 @@ where it was stopped. --over_training does the same at every checkpoint that a r
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from absl import flags
@@ -21,7 +22,7 @@ from rich.progress import track
 from analysis import annotated_tasks, features, layer_plots, page, plain_tasks, probe_table
 from analysis.annotated_tasks import CONLLU, SPANS
 from analysis.probe_engine import Options
-from analysis.probing import Profile, measure
+from analysis.probing import Pools, Profile, measure
 from analysis.tasks import Task
 from bertx import results, sweep
 from bertx.arms import Arm, arms
@@ -40,28 +41,28 @@ class Settings:
 
     out: Path
     kind: str
-    word_pool: str
-    sentence_pool: str
+    pools: Pools
     options: Options
 
     def measure(self, model: Pretrained, task: Task, control: bool = True) -> Profile:
-        pool = self.word_pool if task.unit == 'words' else self.sentence_pool
-        return measure(model, task, pool, self.out / 'cache', self.kind, self.options, control)
+        return measure(model, task, self.pools, self.out / 'cache', self.kind, self.options, control)
 
 
-def tasks(names: list[str], data: str | None, source: str, train: int, rest: int) -> list[Task]:
+def tasks(names: list[str], data: str | None, source: str, sentences: int, examples: int) -> list[Task]:
     """The tasks of --task; by default all that the text can be asked."""
     if data is None:
         names = names or [*plain_tasks.PLAIN, *(plain_tasks.SOTU if source == 'sotu' else {})]
         if annotated := [name for name in names if name in (*CONLLU, *SPANS)]:
-            raise BadInput(f'--task={annotated[0]} wants --data, annotated files; without: {", ".join(plain_tasks.PLAIN)}')
-        sentences, paragraphs = plain_tasks.read(source)
-        return [plain_tasks.make(name, source, sentences, paragraphs, train, rest) for name in names]
+            raise BadInput(
+                f'--task={annotated[0]} wants --data, annotated files; without: {", ".join(plain_tasks.PLAIN)}'
+            )
+        texts = plain_tasks.read(source)
+        return [plain_tasks.make(name, source, *texts, sentences, sentences // 3) for name in names]
     spans = [annotated_tasks.make_spans(name, data) for name in names if name in SPANS]
     if others := [name for name in names if name not in SPANS] if names else list(CONLLU):
-        trees = annotated_tasks.treebank(data)
+        trees = annotated_tasks.treebank(data, sentences, sentences // 3)
         spans = [annotated_tasks.make(name, *trees) for name in others] + spans
-    return [task.limited(train, rest) for task in spans]
+    return [task.limited(examples, examples // 2) for task in spans]
 
 
 def models(checkpoints: str) -> tuple[list[Arm], dict[str, dict[int, str]]]:
@@ -75,11 +76,11 @@ def models(checkpoints: str) -> tuple[list[Arm], dict[str, dict[int, str]]]:
 
 def measure_all(s: Settings, wanted: list[Task], folders: dict[str, dict[int, str]]):
     """(task -> arm -> seed -> profile, task -> profile of the untrained encoder)."""
-    found = {task.name: {arm: {} for arm in folders} for task in wanted}
+    found: dict[str, dict[str, dict[int, Profile]]] = {task.name: {arm: {} for arm in folders} for task in wanted}
     fresh: dict[str, Profile] = {}
     first = next(iter(next(iter(folders.values())).values()))
     control = features.untrained(Pretrained.load(first))
-    jobs = [('', 0, control, task) for task in wanted]
+    jobs: list[tuple[str, int, Any, Task]] = [('', 0, control, task) for task in wanted]
     for arm, runs in folders.items():
         jobs += [(arm, seed, folder, task) for seed, folder in runs.items() for task in wanted]
     for arm, seed, model, task in track(jobs, 'probes', console=cli.console):
@@ -95,11 +96,11 @@ def panels(found, fresh):
     drawn, bands = {}, {}
     for task, by_arm in found.items():
         profiles = [p for runs in by_arm.values() for p in runs.values()]
-        accuracy = {arm: np.stack([p.accuracy_L for p in runs.values()]) for arm, runs in by_arm.items()}
+        accuracy = {arm: np.stack([p.accuracy for p in runs.values()]) for arm, runs in by_arm.items()}
         control_L = np.mean([p.control_LG.sum(1) / p.weight_G.sum() for p in profiles], axis=0)
         majority = profiles[0].majority_G.sum() / profiles[0].weight_G.sum()
         drawn[task] = accuracy, {
-            'untrained encoder': fresh[task].accuracy_L, 'control task': control_L,
+            'untrained encoder': fresh[task].accuracy, 'control task': control_L,
             'majority': np.full(len(control_L), majority),
         }  # fmt: skip
         for arm, runs in by_arm.items():
@@ -123,10 +124,11 @@ def write(s: Settings, title: str, groups: list[Arm], wanted: list[Task], found,
     drawn, bands = panels(found, fresh)
     picture = layer_plots.curves(drawn, s.out / 'figures' / 'layers', NOTE, bands)
     norms = {arm: np.stack([p.norm_L for p in runs.values()]) for arm, runs in next(iter(found.values())).items()}
-    norm_picture = layer_plots.curves({'norm of the vectors': (norms, {})}, s.out / 'figures' / 'norms', 'before they are standardised', ylabel='length')  # fmt: skip
+    said = 'mean length of the vectors, before they are standardised'
+    norm_picture = layer_plots.curves({'norm': (norms, {})}, s.out / 'figures' / 'norms', said, ylabel='length')
     sections = [page.Section('Best layers', table=table), page.Section('Layers', pictures=[picture])]
     sections += [page.Section(name.replace('_', ' '), table=t) for name, t in by_layer.items()]
-    sections += [page.Section('Norms', 'Layers differ in norm; probes see standardised vectors.', pictures=[norm_picture])]
+    sections += [page.Section('Norms', 'Before they are standardised.', pictures=[norm_picture])]
     page.write(s.out / 'report.html', title, sections)
     console = Console()
     (console if console.is_terminal else Console(width=WIDTH)).print(table)
@@ -145,8 +147,8 @@ def main() -> int:
         groups, folders = models(f.checkpoint)
     out = Path(f.out or (Path(f.sweep) / 'probes' if f.sweep else 'probes'))
     options = Options(seeds=f.seeds, penalties=tuple(float(x) for x in f.penalties)).check()
-    s = Settings(out, f.probe, f.word_pool, f.sentence_pool, options)
-    wanted = tasks(f.task, f.data, f.source, f.train, f.rest)
+    s = Settings(out, f.probe, Pools(f.word_pool, f.sentence_pool).check(), options)
+    wanted = tasks(f.task, f.data, f.source, f.sentences, f.examples)
     found, fresh = measure_all(s, wanted, folders)
     write(s, f'Probes of {f.sweep or f.checkpoint}', groups, wanted, found, fresh, f.baseline)
     cli.console.print(f'{out}/report.html')
@@ -164,8 +166,10 @@ def define_flags() -> None:
     flags.DEFINE_string('probe', 'linear', 'linear, mlp or edge.')
     flags.DEFINE_string('word_pool', 'mean', 'first, mean or last: the piece that stands for a word.')
     flags.DEFINE_string('sentence_pool', 'sentence', 'cls, or sentence: the mean over its pieces.')
-    flags.DEFINE_integer('train', 20_000, 'Training examples at most.')
-    flags.DEFINE_integer('rest', 8_000, 'Dev, and test, examples at most.')
+    flags.DEFINE_integer('sentences', 2400, 'Training sentences at most; a third of dev, and test.')
+    flags.DEFINE_integer(
+        'examples', 20_000, 'Training examples (words, arcs) at most; as many of dev and test together.'
+    )
     flags.DEFINE_integer('seeds', 3, 'Of the probes.')
     flags.DEFINE_list('penalties', ['1e-5', '1e-4', '1e-3', '1e-2'], 'Of the squared weights; dev chooses.')
 

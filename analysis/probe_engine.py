@@ -19,6 +19,7 @@ from bertx.errors import BadInput
 from bertx.types import Array
 
 CHUNK = 1024  # examples scored at once
+LEAST_STEPS = 16
 
 
 @struct.dataclass
@@ -39,14 +40,14 @@ class Examples:
 class Options:
     """How probes are fitted.
 
-    The penalty is times half the squared weights, added to the mean loss: 1 / (C n) in scikit-learn's terms. The grid is
-    SentEval's (Conneau & Kiela 2018). After a round without gain the rate is halved, after `patience` ones it ends.
+    The penalty is times half the squared weights, added to the mean loss: 1 / (C n) in scikit-learn's terms. The grid
+    is SentEval's (Conneau & Kiela 2018). After a round without gain the rate is halved, after `patience` ones it ends.
     """
 
     penalties: tuple[float, ...] = (1e-5, 1e-4, 1e-3, 1e-2)
     seeds: int = 3
     batch: int = 256
-    steps: int = 64  # of a round, after which dev is looked at
+    steps: int = 64  # at most, of a round, after which dev is looked at; of fewer examples one pass, but LEAST_STEPS
     rounds: int = 60
     patience: int = 4
     gain: float = 1e-3  # of the dev loss, relative: less is none
@@ -124,8 +125,16 @@ def fit(
     seeds = np.arange(options.seeds) if counts is None else np.zeros(len(counts), int)
     counts = np.full(len(seeds), len(train)) if counts is None else np.asarray(counts)
     penalty_R = jnp.asarray(options.penalties)
+    steps = min(options.steps, max(LEAST_STEPS, len(train) // options.batch))
     params, loss_LTR, rounds = _fit(
-        probe, dataclasses.replace(options, penalties=(), seeds=0), x_LND, train, dev, seeds, counts, penalty_R
+        probe,
+        dataclasses.replace(options, penalties=(), seeds=0, steps=steps),
+        x_LND,
+        train,
+        dev,
+        seeds,
+        counts,
+        penalty_R,
     )
     loss_LTR = np.asarray(loss_LTR)
     best_LT = loss_LTR.argmin(-1)
@@ -162,7 +171,9 @@ def _fit(probe: Probe, o: Options, x_LND, train: Examples, dev: Examples, seed_T
         def step(carry, key):
             params, state = carry
             u_TB = jax.random.uniform(key, (T, o.batch))
-            index_TB = (u_TB * count_T[:, None]).astype(jnp.int32)  # with replacement, so that one shape fits all counts
+            index_TB = (u_TB * count_T[:, None]).astype(
+                jnp.int32
+            )  # with replacement, so that one shape fits all counts
             grads = jax.vmap(jax.vmap(gradients, (None, 0, 0)), (0, 0, None))(layers, params, index_TB)
             updates, state = adam.update(grads, state)
             scale = lambda p, u: p - _over(o.learning_rate * rate_LTR, u) * u

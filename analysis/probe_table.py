@@ -73,10 +73,15 @@ def by_task(found: Found, arms: list[Arm], untrained: Mapping[str, Profile], bas
     references = {(task, BEST): ('untrained', estimate({0: p}, p.best)) for task, p in untrained.items()}
     table = _table(columns, arms, references, baseline)
     notes = [
-        f'{task}: layer ' + ', '.join(f'{layers[task, arm]} ({arm})' for arm in by_arm) + '; ' + controls(by_arm, layers, task)
+        f'{task}: layer '
+        + ', '.join(f'{layers[task, arm]} ({arm})' for arm in by_arm)
+        + '; '
+        + controls(by_arm, layers, task)
         for task, by_arm in found.items()
     ]
-    note = 'each arm at the layer that dev chose (0: the embedding); examples of an interval: test sentences or documents'
+    note = (
+        'each arm at the layer that dev chose (0: the embedding); examples of an interval: test sentences or documents'
+    )
     return dataclasses.replace(table, notes=(*table_notes.about_cells(table), note, *notes))
 
 

@@ -52,7 +52,7 @@ class Classifier(Probe):
 
 @dataclasses.dataclass(frozen=True)
 class Edge(Probe):
-    """Tenney et al. 2019's edge probe: layers 0 to `layer` mixed by a softmax, each span pooled by attention of its own.
+    """Tenney et al. 2019's edge probe: layers 0 to `layer` mixed by a softmax, each span pooled by attention.
 
     at [n, spans, W], -1 where the span is shorter; target [n]. Sizes are theirs over 4. A label is one of the classes,
     not each of them yes or no. Layers are standardised before they are mixed, since they differ in norm.
@@ -66,7 +66,12 @@ class Edge(Probe):
         keys = jax.random.split(key, 2 + self.spans)
         pool = [_dense(k, width, self.size) | {'score': jnp.zeros((self.size, 1))} for k in keys[2:]]
         hidden = _dense(keys[0], self.spans * self.size, self.size)
-        return {'mix': jnp.zeros(layers), 'pool': pool, 'hidden': hidden, 'out': _dense(keys[1], self.size, self.classes)}
+        return {
+            'mix': jnp.zeros(layers),
+            'pool': pool,
+            'hidden': hidden,
+            'out': _dense(keys[1], self.size, self.classes),
+        }
 
     def read(self, x_LND, layer, at_BSW):
         """(vectors of all layers [L, B, S, W, D], which of them stand for a word [B, S, W])."""

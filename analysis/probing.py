@@ -13,7 +13,7 @@ from analysis import features, probe_engine
 from analysis.probe_engine import Examples, Fitted, Options
 from analysis.probes import Classifier, Edge
 from analysis.tasks import Task
-from bertx.errors import BadInput, unknown
+from bertx.errors import unknown
 from bertx.pretrained import Pretrained
 
 FORMAT = 1
@@ -40,7 +40,8 @@ class Profile:
         return int(self.dev_L.argmin())
 
     @property
-    def accuracy_L(self) -> np.ndarray:
+    def accuracy(self) -> np.ndarray:
+        """[L]"""
         return self.hit_LG.sum(1) / self.weight_G.sum()
 
 
@@ -58,12 +59,29 @@ class Prepared:
         return Examples(self.rows[mine], (self.task.label_N if label_N is None else label_N)[mine])
 
 
-def prepare(model: Pretrained, task: Task, pool: str, cache: Path) -> Prepared:
-    """pool: of words or sentences, whichever the task is about."""
-    if pool not in (features.WORDS if task.unit == 'words' else features.SENTENCES):
-        raise BadInput(f'task {task.name} is about {task.unit}, which pool {pool!r} does not stand for')
-    found = features.compute(model, task.corpus, pool, cache)
-    rows = np.where(task.at >= 0, found.rows_W[task.at], -1)
+@dataclasses.dataclass(frozen=True)
+class Pools:
+    """Which pieces stand for a word, and what for a sentence."""
+
+    words: str = 'mean'
+    sentences: str = 'sentence'
+
+    def check(self) -> 'Pools':
+        for flag, value, known in (
+            ('word', self.words, features.WORDS),
+            ('sentence', self.sentences, features.SENTENCES),
+        ):
+            if value not in known:
+                raise unknown(f'--{flag}_pool', value, known)
+        return self
+
+
+def prepare(model: Pretrained, task: Task, pools: Pools, cache: Path) -> Prepared:
+    """The vectors that the task reads. Tasks over one annotated text share its cache."""
+    plain = task.unit == 'sentences' and not task.annotated
+    found = features.compute(model, task.corpus, '' if plain else pools.words, cache)
+    row_of = found.rows['words' if task.unit == 'words' else pools.sentences]
+    rows = np.where(task.at >= 0, row_of[task.at], -1)
     there = ((rows >= 0) | (task.at < 0)).reshape(len(rows), -1).all(1)
     kept = {name: getattr(task, name)[there] for name in ('at', 'label_N', 'split_N', 'group_N', 'type_N')}
     task, rows = dataclasses.replace(task, **kept).check(), rows[there]
@@ -94,17 +112,18 @@ def fit(prepared: Prepared, kind: str, options: Options, label_N=None, counts=No
 
 
 def measure(
-    model: Pretrained, task: Task, pool: str, cache: Path, kind: str, options: Options, control: bool = True
+    model: Pretrained, task: Task, pools: Pools, cache: Path, kind: str, options: Options, control: bool = True
 ) -> Profile:
     """From the cache where it was measured before."""
     labels = hashlib.sha256(b''.join(np.ascontiguousarray(x).tobytes() for x in (task.at, task.label_N, task.split_N)))
-    key = [FORMAT, model.content, model.tokenizer.fingerprint, task.corpus.fingerprint, labels.hexdigest(), pool, kind,
+    key = [FORMAT, model.content, model.tokenizer.fingerprint, task.corpus.fingerprint, labels.hexdigest(),
+           dataclasses.asdict(pools), kind,
            dataclasses.asdict(options), control, HIDDEN]  # fmt: skip
     file = cache / f'{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]}-{task.name}.npz'
     if file.exists():
         with np.load(file) as arrays:
             return Profile(**arrays)
-    profile = _measure(prepare(model, task, pool, cache), kind, options, control)
+    profile = _measure(prepare(model, task, pools, cache), kind, options, control)
     partial = file.with_name(f'.{file.name}.{os.getpid()}.partial.npz')
     np.savez(partial, **dataclasses.asdict(profile))
     os.replace(partial, file)

@@ -28,6 +28,7 @@ class Task:
     split_N: np.ndarray  # numbers of SPLITS
     group_N: np.ndarray  # sentence, or document: what is sampled together
     type_N: np.ndarray  # the word type that the control task gives a random label to
+    annotated: bool = True  # other tasks ask about words of the same text
 
     def check(self) -> 'Task':
         """Raises BadInput where there is nothing to learn or to measure."""

@@ -17,7 +17,7 @@ from bertx.text.sources import open_source
 LENGTHS = 6  # bins, as SentEval
 CONTENT = 30  # words to be recognised: SentEval has 1,000 of them for 100,000 sentences
 WORDS = 5, 50  # of a sentence
-PARAGRAPH = 20, 100  # words; a longer one is cut
+PARAGRAPH = 20, 60  # words; a longer one is cut
 CONJUNCTIONS = ('and', 'but', 'or')
 ERAS = (1850, 1900, 1950)  # the years that begin a new one
 

@@ -102,11 +102,15 @@ def make_probe(kind: str, task: Task) -> Classifier | Edge:
     return Classifier(len(task.classes), task.at.shape[1], HIDDEN if kind == 'mlp' else 0)
 
 
+def spanned(prepared: Prepared, kind: str) -> Prepared:
+    """For an edge probe words are spans of one word."""
+    words = kind == 'edge' and prepared.rows.ndim == 2
+    return dataclasses.replace(prepared, rows=prepared.rows[..., None]) if words else prepared
+
+
 def fit(prepared: Prepared, kind: str, options: Options, label_N=None, counts=None) -> Fitted:
     """With the task's labels, or others."""
-    rows = prepared
-    if kind == 'edge' and prepared.rows.ndim == 2:  # spans of one word
-        rows = dataclasses.replace(prepared, rows=prepared.rows[..., None])
+    rows = spanned(prepared, kind)
     train, dev = rows.examples(0, label_N), rows.examples(1, label_N)
     return probe_engine.fit(make_probe(kind, prepared.task), prepared.x_LND, train, dev, options, counts)
 
@@ -136,8 +140,7 @@ def _measure(p: Prepared, kind: str, options: Options, control: bool) -> Profile
     by_group = functools.partial(np.bincount, group_N, minlength=len(groups))
 
     def hits(fitted: Fitted, label_N) -> np.ndarray:
-        rows = p if kind != 'edge' or p.rows.ndim == 3 else dataclasses.replace(p, rows=p.rows[..., None])
-        hit_LN = fitted.scores(p.x_LND, rows.examples(2, label_N))['hit'].mean(1)
+        hit_LN = fitted.scores(p.x_LND, spanned(p, kind).examples(2, label_N))['hit'].mean(1)
         return np.stack([by_group(weights=hit_N) for hit_N in hit_LN])
 
     fitted = fit(p, kind, options)

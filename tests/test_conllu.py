@@ -11,6 +11,10 @@ from bertx.errors import BadInput
 ROW = '1\tcat\tcat\tNOUN\tNN\tNumber=Sing\t0\troot\t_\t_\n'
 
 
+def _row(number, head):
+    return ROW.replace('1\tc', f'{number}\tc').replace('\t0\t', f'\t{head}\t')
+
+
 def test_what_was_written_is_read(tmp_path):
     sentences = treebank(7)
     text = written(sentences).replace('3\tsees', '3-4\tsees it\t_\t_\t_\t_\t_\t_\t_\t_\n3\tsees')
@@ -27,7 +31,7 @@ def test_what_was_written_is_read(tmp_path):
         (ROW.replace('\t0\t', '\tx\t'), "bad.conllu:1: id '1', head 'x'"),
         ('# text\n' + ROW + ROW, "bad.conllu:3: id '1'"),
         (ROW.replace('\t0\t', '\t5\t'), 'bad.conllu:1: a head beyond'),
-        (ROW + ROW.replace('1\tc', '2\tc').replace('\t0\t', '\t3\t') + ROW.replace('1\tc', '3\tc').replace('\t0\t', '\t2\t'), 'circle'),
+        (ROW + _row(2, 3) + _row(3, 2), 'circle'),
         ('', 'holds no sentence'),
     ],
 )  # fmt: skip
@@ -61,7 +65,11 @@ def test_tasks_of_a_treebank(tmp_path):
     pos = annotated_tasks.make('pos', sentences, split_S)
     words = [w for s in sentences for w in s.words]
     assert pos.classes == ('DET', 'NOUN', 'PUNCT', 'VERB') and len(pos.at) == len(words)
-    assert {words[at[0]] for at, label in zip(pos.at, pos.label_N, strict=True) if label == 3} == {'sees', 'likes', 'chased'}
+    assert {words[at[0]] for at, label in zip(pos.at, pos.label_N, strict=True) if label == 3} == {
+        'sees',
+        'likes',
+        'chased',
+    }
     dep = annotated_tasks.make('dep', sentences, split_S)
     relation = {(words[h], words[d]): dep.classes[x] for (h, d), x in zip(dep.at, dep.label_N, strict=True)}
     assert relation['cat', 'the'] == 'det' and 'root' not in dep.classes
@@ -91,8 +99,10 @@ def test_splits_by_name_or_by_document(tmp_path):
     _, split_S = annotated_tasks.treebank(str(tmp_path), 6, 3)
     assert list(np.bincount(split_S)) == [6, 3, 3]
     (tmp_path / 'one.conllu').write_text(written(treebank(300)))
-    flat, split_S = annotated_tasks.treebank(str(tmp_path / 'one.conllu"), 300, 300)
+    flat, split_S = annotated_tasks.treebank(str(tmp_path / 'one.conllu'), 300, 300)
     assert set(split_S) == {0, 1, 2}
-    assert all(len({split_S[i] for i, s in enumerate(flat) if s.document == d}) == 1 for d in {s.document for s in flat})
+    assert all(
+        len({split_S[i] for i, s in enumerate(flat) if s.document == d}) == 1 for d in {s.document for s in flat}
+    )
     with pytest.raises(BadInput, match='no file'):
         conllu.splits(f'{tmp_path}/none.conllu')

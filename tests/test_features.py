@@ -19,7 +19,9 @@ def made():
 
 def states(made, row):
     tokens = row.tokens_L[None]
-    return np.asarray(encode(made.encoder, made.params['encoder'], view_of(tokens, np.ones_like(tokens)), True).states_NBLD)[:, 0]
+    return np.asarray(
+        encode(made.encoder, made.params['encoder'], view_of(tokens, np.ones_like(tokens)), True).states_NBLD
+    )[:, 0]
 
 
 @pytest.mark.parametrize('pool', features.WORDS)
@@ -57,7 +59,11 @@ def test_the_cache_is_used_and_keyed(made, tmp_path, monkeypatch):
     monkeypatch.setattr(features, '_write', None)  # a second pass would fail
     np.testing.assert_array_equal(compute(made, corpus, 'mean', tmp_path).states_LND, first.states_LND)
     monkeypatch.undo()
-    for other, text, pool in ((model(1), corpus, 'mean'), (made, Corpus(SENTENCES[1:]), 'mean'), (made, corpus, 'last')):
+    for other, text, pool in (
+        (model(1), corpus, 'mean'),
+        (made, Corpus(SENTENCES[1:]), 'mean'),
+        (made, corpus, 'last'),
+    ):
         before = len(list(tmp_path.iterdir()))
         compute(other, text, pool, tmp_path)
         assert len(list(tmp_path.iterdir())) == before + 1

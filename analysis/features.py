@@ -48,6 +48,14 @@ class Corpus:
     """Sentences as lists of words without blanks in them."""
 
     sentences: Sequence[Sequence[str]]
+    _pieces: dict[Any, list['Pieces']] = dataclasses.field(default_factory=dict, compare=False, repr=False)
+
+    def pieces(self, tokenizer: Tokenizer, limit: int) -> list['Pieces']:
+        """As `pieces`; done once for all models of a sweep."""
+        key = tokenizer.fingerprint, limit
+        if key not in self._pieces:
+            self._pieces[key] = pieces(tokenizer, self.sentences, limit)
+        return self._pieces[key]
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -127,7 +135,7 @@ def compute(model: Pretrained, corpus: Corpus, words: str, cache: Path) -> Featu
 
 
 def _write(model: Pretrained, corpus: Corpus, pool: str, folder: Path) -> None:
-    rows = pieces(model.tokenizer, corpus.sentences, model.encoder.max_positions)
+    rows = corpus.pieces(model.tokenizer, model.encoder.max_positions)
     weights = [_weights(p, len(words), pool) for p, words in zip(rows, corpus.sentences, strict=True)]
     there = np.concatenate([w.any(axis=1) for w in weights])
     if not there[1:].any() or not any((p.word_L >= 0).any() for p in rows):
@@ -140,8 +148,8 @@ def _write(model: Pretrained, corpus: Corpus, pool: str, folder: Path) -> None:
                     lost, cut, model.encoder.max_positions)  # fmt: skip
     shape = (model.encoder.layers + 1, int(there.sum()), model.encoder.width)
     states = np.lib.format.open_memmap(folder / 'states.npy', 'w+', np.float32, shape)
-    batches = list(_batches([len(p.tokens_L) for p in rows]))
-    for length, index in track(batches, 'hidden states', console=Console(stderr=True), transient=True):
+    parts = list(batches([len(p.tokens_L) for p in rows]))
+    for length, index, _ in track(parts, 'hidden states', console=Console(stderr=True), transient=True):
         tokens_BL, segment_BL = padded([rows[i] for i in index], length, model.tokenizer.pad_id)
         weight_BWL = np.zeros((len(index), length if pool else 2, length), np.float32)
         for row, i in enumerate(index):
@@ -170,15 +178,16 @@ def _weights(p: Pieces, words: int, pool: str) -> np.ndarray:
     return np.concatenate([own_WL, sentence_2L]).astype(np.float32)
 
 
-def _batches(lengths: list[int]) -> Iterator[tuple[int, np.ndarray]]:
-    """(length, numbers of rows): rows of about one length together, always as many; the last ones come twice."""
+def batches(lengths: list[int], tokens: int = TOKENS) -> Iterator[tuple[int, np.ndarray, int]]:
+    """(length, numbers of rows, how many of these are real): rows of about one length together, always as many of them;
+    the last batch is filled up with rows that it has already."""
     padded_N = -(-np.array(lengths) // STEP) * STEP
     for length in np.unique(padded_N):
-        index, size = np.flatnonzero(padded_N == length), max(1, TOKENS // int(length))
+        index, size = np.flatnonzero(padded_N == length), max(1, tokens // int(length))
         size = min(size, 2 ** int(np.ceil(np.log2(len(index)))))
         for start in range(0, len(index), size):
             part = index[start : start + size]
-            yield int(length), np.resize(part, size)
+            yield int(length), np.resize(part, size), len(part)
 
 
 def padded(rows: Sequence[Pieces], length: int, pad: int) -> tuple[np.ndarray, np.ndarray]:

@@ -103,3 +103,20 @@ def maps(
         empty.set_axis_off()
     figure.supxlabel(note, fontsize=SMALL, color=GREY)
     return save(figure, path)
+
+
+def scatter(place_M2: np.ndarray, kinds: Sequence[str], heads: int, path: Path) -> Path:
+    """Heads in the plane, coloured and marked by kind, numbered by layer."""
+    figure = _figure(6.5, 5.2)
+    axes = figure.subplots()
+    for number, kind in enumerate(sorted(set(kinds))):
+        mine = [m for m, k in enumerate(kinds) if k == kind]
+        color, marker = COLORS[number % len(COLORS)], MARKERS[number % 8]
+        axes.scatter(*place_M2[mine].T, s=38, label=f'{kind} ({len(mine)})', color=color, marker=marker)
+    for m, (x, y) in enumerate(place_M2):
+        axes.annotate(str(m // heads + 1), (x, y), (4, 3), textcoords='offset points', fontsize=6, color=GREY)
+    axes.set_axis_off()
+    axes.legend(loc='center left', bbox_to_anchor=(1.0, 0.5), frameon=False, title='looks at')
+    note = 'each point a head, numbered by its layer; heads that look alike lie together (Jensen-Shannon, MDS)'
+    figure.supxlabel(note, fontsize=SMALL, color=GREY)
+    return save(figure, path)

@@ -179,7 +179,8 @@ def main() -> int:
     found = run(model, *data, out / 'cache')
     control = run(features.untrained(model), *data, out / 'cache')
     rows = lines(found, control)
-    note = f'{len(found.sentences):,} test sentences of 2 to {LONGEST} words; 95 % intervals over sentences, one run; rank {RANK}'
+    said = '95 % intervals over sentences, one run'
+    note = f'{len(found.sentences):,} test sentences of 2 to {LONGEST} words; {said}; rank {RANK}'
     text = page.markdown(rows) + f'\n- {note}\n'
     results.write_atomically(epath.Path(out / 'structure.md'), text)
     of = lambda result, get: np.array([get(s) for s in result.layers])

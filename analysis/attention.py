@@ -38,7 +38,7 @@ BROAD, FOLLOWS, SPECIAL = 3.8, 0.5, 0.6  # nats, shares: theirs, for the kinds o
 
 
 def maps(model: Pretrained, rows: Sequence[Pieces]) -> Iterator[tuple[int, np.ndarray, Any]]:
-    """(number of a row, attention [N, H, n, n] over its n tokens, length of each head's transformed value [N, H, n])."""
+    """(number of a row, attention [N, H, n, n] over its n tokens, lengths of what each head carries [N, H, n])."""
     for length, index, real in features.batches([len(p.tokens_L) for p in rows], TOKENS):
         tokens_BL, segment_BL = padded([rows[i] for i in index], length, model.tokenizer.pad_id)
         found = _maps(model.encoder, model.params['encoder'], tokens_BL, segment_BL)

@@ -104,10 +104,15 @@ def compare(model: Pretrained, control: Pretrained, sentences: list[Sentence], s
     for relation in ['all', *(name for _, name in sorted(known, reverse=True))]:
         head, offset = pick(dev, test, relation, False), pick(dev, test, relation, True)
         gain = stats.difference(head.hit_G[None], offset.hit_G[None], head.weight_G)
-        plain = f'{offset.score.value:.3f}', show(gain, '+'), f'{pick(*fresh, relation, False).score.value:.3f}'
-        rows.append([relation, f'{int(head.weight_G.sum()):,}', head.name, show(head.score), offset.name, *plain])
+        plain = (
+            f'{offset.score.value:.3f}',
+            show(gain, '+'),
+            f'{pick(fresh[0], fresh[1], relation, False).score.value:.3f}',
+        )
+        count = f'{int(head.weight_G.sum()):,}'
+        rows.append([relation, count, head.name, show(head.score), offset.name, *plain])
     note = (
-        f'heads and offsets chosen on {len(parts[0]):,} dev sentences, accuracy on {len(parts[1]):,} test sentences with '
-        f'95 % intervals over these; head: layer-head, from 1'
+        f'heads and offsets chosen on {len(parts[0]):,} dev sentences, accuracy on {len(parts[1]):,} test sentences '
+        f'with 95 % intervals over these; head: layer-head, from 1'
     )
     return rows, note

@@ -1,10 +1,10 @@
 """Which of two sentences does a masked language model find likelier? BLiMP by paradigm and phenomenon.
 
-    python -m analysis.minimal_pairs --checkpoint=FOLDER --data=../shared/data/blimp/blimp.jsonl.gz --pairs=100 --out=probes/blimp
+    python -m analysis.minimal_pairs --checkpoint=FOLDER --data=blimp.jsonl.gz --pairs=100 --out=probes/blimp
 
 FOLDER needs a head that predicts masked tokens. Pseudo-log-likelihood (Salazar et al. 2020): the sum over pieces of
-their log-probability when masked, [CLS] and [SEP] not scored; `original` masks one piece at a time, `l2r` also the later
-pieces of its word (Kauf & Ivanova 2023), so that a rare word of many pieces is no longer a likely one.
+their log-probability when masked, [CLS] and [SEP] not scored; `original` masks one piece at a time, `l2r` also the
+later pieces of its word (Kauf & Ivanova 2023), so that a rare word of many pieces is no longer a likely one.
 """
 
 import collections
@@ -49,7 +49,7 @@ def _log_probability(config: EncoderConfig, params, tokens_BL, segment_BL, at_B,
     """[B]: of each row's token at its place."""
     encoded = encode(config, params['encoder'], view_of(tokens_BL, segment_BL))
     x_B1D = heads.gather(encoded.for_tokens, at_B[:, None])
-    logits = heads.TokenHead(config).apply({'params': params['head']}, x_B1D, encoded.table_VE)
+    logits: Any = heads.TokenHead(config).apply({'params': params['head']}, x_B1D, encoded.table_VE)
     return jnp.take_along_axis(jax.nn.log_softmax(logits[:, 0]), token_B[:, None], 1)[:, 0]
 
 
@@ -66,7 +66,7 @@ def scores(model: Pretrained, texts: Sequence[str], variant: str = 'l2r') -> np.
     masked = [masked_rows(p, model.tokenizer.mask_id, variant) for p in rows]
     owner = np.repeat(np.arange(len(rows)), [len(at) for _, at in masked])
     tokens = [row for tokens_nL, _ in masked for row in tokens_nL]
-    at = np.concatenate([at for _, at in masked]).astype(np.int32)
+    places = np.concatenate([at for _, at in masked]).astype(np.int32)
     wanted = np.concatenate([p.tokens_L[at] for p, (_, at) in zip(rows, masked, strict=True)])
     total = np.zeros(len(rows))
     parts = list(features.batches([len(row) for row in tokens]))
@@ -75,7 +75,7 @@ def scores(model: Pretrained, texts: Sequence[str], variant: str = 'l2r') -> np.
         segment_BL = np.zeros_like(tokens_BL)
         for row, i in enumerate(index):
             tokens_BL[row, : len(tokens[i])], segment_BL[row, : len(tokens[i])] = tokens[i], 1
-        found = np.asarray(_log_probability(model.encoder, params, tokens_BL, segment_BL, at[index], wanted[index]))
+        found = np.asarray(_log_probability(model.encoder, params, tokens_BL, segment_BL, places[index], wanted[index]))
         np.add.at(total, owner[index[:real]], found[:real])
     known = np.array([p.whole and len(m[1]) > 0 for p, m in zip(rows, masked, strict=True)])
     return np.where(known, total, np.nan)

@@ -3,9 +3,9 @@
     python -m analysis.similarity --sweep=runs/nsp_vs_sop
     python -m analysis.similarity --checkpoint=FOLDER,FOLDER --out=probes/similarity
 
-Linear CKA (Kornblith et al. 2019) between words in context, over minibatches with the unbiased estimator of HSIC (Nguyen
-et al. 2021). Of a sweep also the floor that seeds give: an objective changes a layer only where arms are less alike than
-the seeds of one arm are. Contextuality: how far the vectors of one word type differ between contexts (Ethayarajh 2019).
+Linear CKA (Kornblith et al. 2019) between words in context, over minibatches with the unbiased estimator of HSIC
+(Nguyen et al. 2021). Of a sweep also the floor that seeds give: an objective changes a layer only where arms are
+less alike than the seeds of one arm are. Contextuality: how far the vectors of one word type differ between contexts (Ethayarajh 2019).
 Writes similarity.md, figures/ and report.html.
 """
 
@@ -93,7 +93,7 @@ def main() -> int:
     out = Path(f.out or (Path(f.sweep) / 'similarity' if f.sweep else 'similarity'))
     texts = [words for _, words in plain_tasks.read(f.source)[0]]
     corpus = Corpus(texts[:: max(1, len(texts) // f.sentences)][: f.sentences])
-    type_W = np.array([hash(word) for s in corpus.sentences for word in s])
+    type_W = np.array([word for s in corpus.sentences for word in s])
     states, context, fingerprints = {}, {}, set()
     for arm, runs in folders.items():
         for seed, folder in runs.items():
@@ -125,7 +125,7 @@ def main() -> int:
         ]
         said = 'same layer of two runs; an arm with itself: the floor that seeds give; band: all pairs of runs'
         bands = {('CKA', name): (x[1], x[2]) for name, x in spread.items()}
-        curve = {'CKA': ({name: x.mean(0)[None] for name, x in floor.items()}, {})}
+        curve: Any = {'CKA': ({name: x.mean(0)[None] for name, x in floor.items()}, {})}
         pictures.append(layer_plots.curves(curve, out / 'figures' / 'floor', said, bands, ylabel='CKA'))
     by_arm = {arm: np.stack([context[arm, seed] for seed in runs]) for arm, runs in folders.items()}
     said = f'1 - mean cosine of one word type in different contexts (types with {LEAST} or more), centred'

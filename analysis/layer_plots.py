@@ -112,7 +112,8 @@ def scatter(place_M2: np.ndarray, kinds: Sequence[str], heads: int, path: Path) 
     for number, kind in enumerate(sorted(set(kinds))):
         mine = [m for m, k in enumerate(kinds) if k == kind]
         color, marker = COLORS[number % len(COLORS)], MARKERS[number % 8]
-        axes.scatter(*place_M2[mine].T, s=38, label=f'{kind} ({len(mine)})', color=color, marker=marker)
+        x, y = place_M2[mine].T
+        axes.scatter(x, y, s=38, label=f'{kind} ({len(mine)})', color=color, marker=marker)
     for m, (x, y) in enumerate(place_M2):
         axes.annotate(str(m // heads + 1), (x, y), (4, 3), textcoords='offset points', fontsize=6, color=GREY)
     axes.set_axis_off()

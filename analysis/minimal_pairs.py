@@ -32,6 +32,7 @@ from bertx.errors import BadInput, unknown
 from bertx.pretrained import Pretrained
 from experiments import cli
 
+KEYS = ('UID', 'linguistics_term', 'sentence_good', 'sentence_bad')
 VARIANTS = ('l2r', 'original')
 
 
@@ -90,7 +91,7 @@ def read(path: str, pairs: int) -> list[dict[str, Any]]:
         for number, line in enumerate(stream, 1):
             try:
                 pair = json.loads(line)
-                key, _, _, _ = (pair[name] for name in ('UID', 'linguistics_term', 'sentence_good', 'sentence_bad'))
+                key: str = [pair[name] for name in KEYS][0]
             except (ValueError, KeyError, TypeError):
                 raise BadInput(
                     f'{path}:{number}: no pair; keys UID, linguistics_term, sentence_good and sentence_bad'

@@ -4,9 +4,9 @@
     python -m analysis.similarity --checkpoint=FOLDER,FOLDER --out=probes/similarity
 
 Linear CKA (Kornblith et al. 2019) between words in context, over minibatches with the unbiased estimator of HSIC
-(Nguyen et al. 2021). Of a sweep also the floor that seeds give: an objective changes a layer only where arms are
-less alike than the seeds of one arm are. Contextuality: how far the vectors of one word type differ between contexts (Ethayarajh 2019).
-Writes similarity.md, figures/ and report.html.
+(Nguyen et al. 2021). Of a sweep also the floor that seeds give: an objective changes a layer only where arms are less
+alike than the seeds of one arm are. Contextuality: how far the vectors of one word type differ between contexts
+(Ethayarajh 2019). Writes similarity.md, figures/ and report.html.
 """
 
 import functools

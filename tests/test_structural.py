@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from analysis_cases import treebank
 
-from analysis import probe_engine, structural, trees
+from analysis import probe_engine, trees
 from analysis.conllu import Sentence
 from analysis.structural import OPTIONS, Structural, chain, examples, scores
 from bertx.errors import BadInput

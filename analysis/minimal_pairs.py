@@ -60,8 +60,8 @@ def scores(model: Pretrained, texts: Sequence[str], variant: str = 'l2r') -> np.
         raise unknown('--variant', variant, VARIANTS)
     head = model.params.get('heads_mlm')
     if head is None:
-        found = ', '.join(model.heads) or 'none'
-        raise BadInput(f'{model.folder} has no head that predicts masked tokens (heads_mlm); its heads: {found}')
+        known = ', '.join(model.heads) or 'none'
+        raise BadInput(f'{model.folder} has no head that predicts masked tokens (heads_mlm); its heads: {known}')
     params = {'encoder': model.params['encoder'], 'head': head}
     rows = features.Corpus([text.split() for text in texts]).pieces(model.tokenizer, model.encoder.max_positions)
     masked = [masked_rows(p, model.tokenizer.mask_id, variant) for p in rows]
@@ -76,8 +76,8 @@ def scores(model: Pretrained, texts: Sequence[str], variant: str = 'l2r') -> np.
         segment_BL = np.zeros_like(tokens_BL)
         for row, i in enumerate(index):
             tokens_BL[row, : len(tokens[i])], segment_BL[row, : len(tokens[i])] = tokens[i], 1
-        found = np.asarray(_log_probability(model.encoder, params, tokens_BL, segment_BL, places[index], wanted[index]))
-        np.add.at(total, owner[index[:real]], found[:real])
+        log_B = np.asarray(_log_probability(model.encoder, params, tokens_BL, segment_BL, places[index], wanted[index]))
+        np.add.at(total, owner[index[:real]], log_B[:real])
     known = np.array([p.whole and len(m[1]) > 0 for p, m in zip(rows, masked, strict=True)])
     return np.where(known, total, np.nan)
 
@@ -105,7 +105,7 @@ def read(path: str, pairs: int) -> list[dict[str, Any]]:
 def lines(pairs: list[dict[str, Any]], hit_N: np.ndarray) -> list[list[str]]:
     """Overall, then phenomena with their paradigms below. An interval over pairs: it says nothing of other seeds."""
 
-    def line(name: str, mine: np.ndarray) -> list[str]:
+    def line(name, mine) -> list[str]:
         e = stats.mean(np.nan_to_num(hit_N)[mine][None], (~np.isnan(hit_N))[mine].astype(float))
         return [name, f'{e.value:.3f} [{max(0.0, e.low):.3f}, {min(1.0, e.high):.3f}]', f'{e.examples:,}']
 

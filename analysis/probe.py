@@ -6,7 +6,7 @@
 Without --data the tasks need no annotation: they are made from --source (the State of the Union addresses). FOLDER is a
 run, or a Hugging Face folder; several with commas between are compared. Writes table.{md,csv}, layers.csv, figures/ and
 report.html to --out (of a sweep: DIR/probes). What is measured is kept in --out/cache, so that the same command goes on
-where it was stopped. --over_training does the same at every checkpoint that a run has kept.
+where it was stopped.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from etils import epath
 from rich.console import Console
 from rich.progress import track
 
-from analysis import annotated_tasks, features, layer_plots, page, plain_tasks, probe_table
+from analysis import annotated_tasks, edge, features, layer_plots, page, plain_tasks, probe_table
 from analysis.annotated_tasks import CONLLU, SPANS
 from analysis.probe_engine import Options
 from analysis.probing import Pools, Profile, measure
@@ -110,11 +110,28 @@ def panels(found, fresh):
     return drawn, bands
 
 
+def edge_notes(found) -> list[str]:
+    """Expected layers of edge probes, whose layer l is a mix of layers 0 to l; of an arm's first run."""
+    notes = []
+    for task, by_arm in found.items():
+        for arm, runs in by_arm.items():
+            p = next(iter(runs.values()))
+            g = edge.gravity(p.hit_LG, p.weight_G)
+            headroom = f'headroom {g.headroom.value:+.3f} [{g.headroom.low:+.3f}, {g.headroom.high:+.3f}]'
+            said = (
+                f'{g.expected:.2f} [{g.low:.2f}, {g.high:.2f}]'
+                if g.expected == g.expected
+                else 'not said: within noise'
+            )
+            notes.append(f'{task}, {arm}: expected layer {said}; {headroom}')
+    return notes
+
+
 def write(s: Settings, title: str, groups: list[Arm], wanted: list[Task], found, fresh, baseline: str | None) -> None:
     """Table, figures and page; prints the table."""
     table = probe_table.by_task(found, groups, fresh, baseline)
     kinds = 'kinds: ' + ', '.join(f'{task.name} {task.kind}' for task in wanted)
-    table = dataclasses.replace(table, notes=(*table.notes, kinds))
+    table = dataclasses.replace(table, notes=(*table.notes, kinds, *(edge_notes(found) if s.kind == 'edge' else ())))
     by_layer = {name: probe_table.by_layer(name, found[name], groups, fresh[name], baseline) for name in found}
     out = epath.Path(s.out)
     results.write_atomically(out / 'table.md', table.markdown())
@@ -134,8 +151,9 @@ def write(s: Settings, title: str, groups: list[Arm], wanted: list[Task], found,
     (console if console.is_terminal else Console(width=WIDTH)).print(table)
 
 
-def main() -> int:
-    f = flags.FLAGS
+def settings() -> tuple[Settings, list[Arm], dict[str, dict[int, str]]]:
+    """What the flags say: how to measure, the arms, and arm -> seed -> folder."""
+    f: Any = flags.FLAGS
     if bool(f.sweep) == bool(f.checkpoint):
         raise BadInput('give --sweep=DIR, or --checkpoint=FOLDER, and not both')
     if f.sweep:
@@ -145,13 +163,21 @@ def main() -> int:
         folders = {arm.name: {seed: str(run.path) for seed, run in arm.runs.items()} for arm in groups}
     else:
         groups, folders = models(f.checkpoint)
+    try:
+        options = Options(seeds=f.seeds, penalties=tuple(float(x) for x in f.penalties)).check()
+    except ValueError:
+        raise BadInput(f'--penalties={",".join(f.penalties)}: numbers with commas between would do') from None
     out = Path(f.out or (Path(f.sweep) / 'probes' if f.sweep else 'probes'))
-    options = Options(seeds=f.seeds, penalties=tuple(float(x) for x in f.penalties)).check()
-    s = Settings(out, f.probe, Pools(f.word_pool, f.sentence_pool).check(), options)
+    return Settings(out, f.probe, Pools(f.word_pool, f.sentence_pool).check(), options), groups, folders
+
+
+def main() -> int:
+    f: Any = flags.FLAGS
+    s, groups, folders = settings()
     wanted = tasks(f.task, f.data, f.source, f.sentences, f.examples)
     found, fresh = measure_all(s, wanted, folders)
     write(s, f'Probes of {f.sweep or f.checkpoint}', groups, wanted, found, fresh, f.baseline)
-    cli.console.print(f'{out}/report.html')
+    cli.console.print(f'{s.out}/report.html')
     return cli.DONE
 
 

@@ -11,7 +11,6 @@ alike than the seeds of one arm are. Contextuality: how far the vectors of one w
 
 import functools
 import itertools
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -22,8 +21,7 @@ from etils import epath
 
 from analysis import features, layer_plots, page, plain_tasks, probe
 from analysis.features import Corpus
-from bertx import results, sweep
-from bertx.arms import arms
+from bertx import results
 from bertx.errors import BadInput
 from bertx.pretrained import Pretrained
 from experiments import cli
@@ -51,7 +49,7 @@ def _hsic(x_LBD, y_MBD):
 def cka(x_LND: np.ndarray, y_MND: np.ndarray, batch: int = BATCH, seed: int = 0) -> np.ndarray:
     """[L, M]: numerator and denominators are summed over minibatches before they are divided. The same rows in both."""
     N = x_LND.shape[1]
-    if N != y_MND.shape[1] or N < 4:
+    if y_MND.shape[1] != N or N < 4:
         raise ValueError(f'CKA wants the same rows, 4 or more, in both; not {N} and {y_MND.shape[1]}')
     size = min(batch, N)
     order = np.random.default_rng(seed).permutation(N)
@@ -83,14 +81,8 @@ def contextuality(x_LND: np.ndarray, type_N: np.ndarray) -> np.ndarray:
 
 def main() -> int:
     f: Any = flags.FLAGS
-    if bool(f.sweep) == bool(f.checkpoint):
-        raise BadInput('give --sweep=DIR, or --checkpoint=FOLDER, and not both')
-    if f.sweep:
-        groups = [arm for arm in arms(sweep.runs_of(epath.Path(f.sweep))) if arm.runs]
-        folders = {arm.name: {seed: str(run.path) for seed, run in arm.runs.items()} for arm in groups}
-    else:
-        _, folders = probe.models(f.checkpoint)
-    out = Path(f.out or (Path(f.sweep) / 'similarity' if f.sweep else 'similarity'))
+    s, _, folders = probe.settings()
+    out = s.out if f.out else s.out.with_name('similarity')
     texts = [words for _, words in plain_tasks.read(f.source)[0]]
     corpus = Corpus(texts[:: max(1, len(texts) // f.sentences)][: f.sentences])
     type_W = np.array([word for s in corpus.sentences for word in s])

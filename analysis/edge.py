@@ -1,0 +1,54 @@
+"""Where in the layers is it? Expected layer and centre of gravity of edge probes (Tenney et al. 2019).
+
+The edge probe of layer l sees a mix of layers 0 to l. Its differential score is what layer l adds, the expected layer
+the mean of l weighted by these, the centre of gravity the mean of l weighted by the mix that the probe of all layers
+learned. Scores of single layers (`--probe=linear`) and MDL are the safer measures where layers differ in norm (Fayyaz
+et al. 2021), so layers are standardised before they are mixed.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from bertx import stats
+from bertx.stats import Estimate
+
+DRAWS = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Gravity:
+    """Of one task, over prefixes of layers."""
+
+    expected: float  # NaN where the headroom is no more than noise
+    low: float  # 95 % bootstrap interval over test groups
+    high: float
+    headroom: Estimate  # of the best prefix over layer 0 alone
+    differential_L: np.ndarray  # score(0..l) - score(0..l-1); of layer 0, 0
+
+
+def expected_layer(score_L: np.ndarray) -> float:
+    """Sum of l * differential score over the sum of differential scores, from layer 1 on."""
+    gain = np.diff(score_L)
+    return float((np.arange(1, len(score_L)) * gain).sum() / gain.sum()) if gain.sum() else float('nan')
+
+
+def gravity(hit_LG: np.ndarray, weight_G: np.ndarray, seed: int = 0) -> Gravity:
+    """hit_LG: what the probe of layers 0..l hit in each test group. Refuses (NaN) where headroom is within noise: the
+    quotient then leaves the layers, as Tenney's DPR does."""
+    score_L = hit_LG.sum(1) / weight_G.sum()
+    best = int(score_L.argmax())
+    headroom = stats.difference(hit_LG[best][None], hit_LG[0][None], weight_G)
+    gain_L = np.concatenate([[0.0], np.diff(score_L)])
+    if best == 0 or not headroom.low > 0:
+        return Gravity(float('nan'), float('nan'), float('nan'), headroom, gain_L)
+    rng = np.random.default_rng(seed)
+    count_BG = rng.multinomial(len(weight_G), np.full(len(weight_G), 1 / len(weight_G)), DRAWS)
+    drawn = [expected_layer(row) for row in (count_BG @ hit_LG.T) / (count_BG @ weight_G)[:, None]]
+    low, high = np.nanquantile(drawn, [0.025, 0.975])
+    return Gravity(expected_layer(score_L), float(low), float(high), headroom, gain_L)
+
+
+def centre_of_gravity(mix_L: np.ndarray) -> float:
+    """mix_L: weights of the layers, which sum to 1."""
+    return float((np.arange(len(mix_L)) * mix_L).sum())

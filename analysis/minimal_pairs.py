@@ -1,0 +1,142 @@
+"""Which of two sentences does a masked language model find likelier? BLiMP by paradigm and phenomenon.
+
+    python -m analysis.minimal_pairs --checkpoint=FOLDER --data=blimp.jsonl.gz --pairs=100 --out=probes/blimp
+
+FOLDER needs a head that predicts masked tokens. Pseudo-log-likelihood (Salazar et al. 2020): the sum over pieces of
+their log-probability when masked, [CLS] and [SEP] not scored; `original` masks one piece at a time, `l2r` also the
+later pieces of its word (Kauf & Ivanova 2023), so that a rare word of many pieces is no longer a likely one.
+"""
+
+import collections
+import functools
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import flags
+from etils import epath
+from rich.console import Console
+from rich.progress import track
+
+from analysis import features, page
+from analysis.features import Pieces, view_of
+from bertx import heads, results, stats
+from bertx.encoder import encode
+from bertx.encoder_config import EncoderConfig
+from bertx.errors import BadInput, unknown
+from bertx.pretrained import Pretrained
+from experiments import cli
+
+KEYS = ('UID', 'linguistics_term', 'sentence_good', 'sentence_bad')
+VARIANTS = ('l2r', 'original')
+
+
+def masked_rows(p: Pieces, mask: int, variant: str) -> tuple[np.ndarray, np.ndarray]:
+    """(tokens [n, L], places [n]): a row for each of the n pieces, where what it asks for is masked."""
+    at = np.flatnonzero(p.word_L >= 0)
+    hidden = at[:, None] == np.arange(len(p.tokens_L))
+    if variant == 'l2r':
+        hidden |= (p.word_L[at][:, None] == p.word_L) & (np.arange(len(p.tokens_L)) > at[:, None])
+    return np.where(hidden, mask, p.tokens_L).astype(np.int32), at
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _log_probability(config: EncoderConfig, params, tokens_BL, segment_BL, at_B, token_B):
+    """[B]: of each row's token at its place."""
+    encoded = encode(config, params['encoder'], view_of(tokens_BL, segment_BL))
+    x_B1D = heads.gather(encoded.for_tokens, at_B[:, None])
+    logits: Any = heads.TokenHead(config).apply({'params': params['head']}, x_B1D, encoded.table_VE)
+    return jnp.take_along_axis(jax.nn.log_softmax(logits[:, 0]), token_B[:, None], 1)[:, 0]
+
+
+def scores(model: Pretrained, texts: Sequence[str], variant: str = 'l2r') -> np.ndarray:
+    """[texts]: pseudo-log-likelihood in nats; NaN for a text without pieces, or longer than the model reads."""
+    if variant not in VARIANTS:
+        raise unknown('--variant', variant, VARIANTS)
+    head = model.params.get('heads_mlm')
+    if head is None:
+        known = ', '.join(model.heads) or 'none'
+        raise BadInput(f'{model.folder} has no head that predicts masked tokens (heads_mlm); its heads: {known}')
+    params = {'encoder': model.params['encoder'], 'head': head}
+    rows = features.Corpus([text.split() for text in texts]).pieces(model.tokenizer, model.encoder.max_positions)
+    masked = [masked_rows(p, model.tokenizer.mask_id, variant) for p in rows]
+    owner = np.repeat(np.arange(len(rows)), [len(at) for _, at in masked])
+    tokens = [row for tokens_nL, _ in masked for row in tokens_nL]
+    places = np.concatenate([at for _, at in masked]).astype(np.int32)
+    wanted = np.concatenate([p.tokens_L[at] for p, (_, at) in zip(rows, masked, strict=True)])
+    total = np.zeros(len(rows))
+    parts = list(features.batches([len(row) for row in tokens]))
+    for length, index, real in track(parts, 'pseudo-likelihoods', console=Console(stderr=True)):
+        tokens_BL = np.full((len(index), length), model.tokenizer.pad_id, np.int32)
+        segment_BL = np.zeros_like(tokens_BL)
+        for row, i in enumerate(index):
+            tokens_BL[row, : len(tokens[i])], segment_BL[row, : len(tokens[i])] = tokens[i], 1
+        log_B = np.asarray(_log_probability(model.encoder, params, tokens_BL, segment_BL, places[index], wanted[index]))
+        np.add.at(total, owner[index[:real]], log_B[:real])
+    known = np.array([p.whole and len(m[1]) > 0 for p, m in zip(rows, masked, strict=True)])
+    return np.where(known, total, np.nan)
+
+
+def read(path: str, pairs: int) -> list[dict[str, Any]]:
+    """BLiMP's lines, at most so many of each paradigm."""
+    file, counts, found = Path(path).expanduser(), collections.Counter[str](), []
+    if not file.is_file():
+        raise BadInput(f'--data={path}: no such file; give blimp.jsonl or blimp.jsonl.gz')
+    with gzip.open(file, 'rt') if file.suffix == '.gz' else file.open() as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                pair = json.loads(line)
+                key: str = [pair[name] for name in KEYS][0]
+            except (ValueError, KeyError, TypeError):
+                raise BadInput(
+                    f'{path}:{number}: no pair; keys UID, linguistics_term, sentence_good and sentence_bad'
+                ) from None
+            counts[key] += 1
+            if counts[key] <= pairs:
+                found.append(pair)
+    return found
+
+
+def lines(pairs: list[dict[str, Any]], hit_N: np.ndarray) -> list[list[str]]:
+    """Overall, then phenomena with their paradigms below. An interval over pairs: it says nothing of other seeds."""
+
+    def line(name, mine) -> list[str]:
+        e = stats.mean(np.nan_to_num(hit_N)[mine][None], (~np.isnan(hit_N))[mine].astype(float))
+        return [name, f'{e.value:.3f} [{max(0.0, e.low):.3f}, {min(1.0, e.high):.3f}]', f'{e.examples:,}']
+
+    term, uid = (np.array([pair[name] for pair in pairs]) for name in ('linguistics_term', 'UID'))
+    rows = [['phenomenon, paradigm', 'accuracy', 'pairs'], line('all', term == term)]
+    for name in np.unique(term):
+        rows.append(line(str(name), term == name))
+        rows += [line(f'- {paradigm}', uid == paradigm) for paradigm in np.unique(uid[term == name])]
+    return rows
+
+
+def main() -> int:
+    f: Any = flags.FLAGS
+    model, out, pairs = Pretrained.load(f.checkpoint), Path(f.out), read(f.data, f.pairs)
+    texts = [pair[name] for pair in pairs for name in ('sentence_good', 'sentence_bad')]
+    good, bad = scores(model, texts, f.variant).reshape(-1, 2).T
+    hit_N = np.where(np.isnan(good) | np.isnan(bad), np.nan, (good > bad) + 0.5 * (good == bad))
+    rows = lines(pairs, hit_N)
+    note = f'pseudo-log-likelihood, variant {f.variant}; a tie counts half; people: 0.886 (Warstadt et al. 2020)'
+    out.mkdir(parents=True, exist_ok=True)
+    results.write_atomically(epath.Path(out / 'blimp.md'), page.markdown(rows) + f'\n{note}\n')
+    np.savez(out / 'blimp.npz', good=good, bad=bad)
+    page.write(out / 'report.html', f'Minimal pairs, {f.checkpoint}', [page.Section('BLiMP', note, rows=rows)])
+    print(page.markdown([row for row in rows if not row[0].startswith('-')]) + f'\n{note}')
+    return cli.DONE
+
+
+if __name__ == '__main__':
+    flags.DEFINE_string('checkpoint', None, 'A run, or a Hugging Face folder, with an MLM head.')
+    flags.DEFINE_string('data', None, 'BLiMP: JSON lines, .gz too.')
+    flags.DEFINE_string('out', None, 'Where everything is written.')
+    flags.DEFINE_string('variant', 'l2r', 'l2r or original.')
+    flags.DEFINE_integer('pairs', 100, 'Of each paradigm at most.')
+    cli.run(main, required=('checkpoint', 'data', 'out'))

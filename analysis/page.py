@@ -1,0 +1,43 @@
+"""One self-contained HTML page, which needs no network: tables, notes and pictures of an analysis."""
+
+import base64
+import dataclasses
+from pathlib import Path
+
+import jinja2
+from etils import epath
+
+from bertx.results import write_atomically
+from bertx.table import Table
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A heading and what stands below it; `html` is put in as it is."""
+
+    title: str
+    text: str = ''
+    table: Table | None = None
+    rows: list[list[str]] = dataclasses.field(default_factory=list)  # the first one is the head
+    pictures: list[Path] = dataclasses.field(default_factory=list)
+    html: str = ''
+
+
+def inline(picture: Path) -> str:
+    """A data: URL."""
+    return 'data:image/png;base64,' + base64.b64encode(picture.read_bytes()).decode()
+
+
+def write(path: Path, title: str, sections: list[Section]) -> None:
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
+    environment.filters['inline'] = inline
+    write_atomically(epath.Path(path), environment.get_template('page.html').render(title=title, sections=sections))
+
+
+def markdown(rows: list[list[str]]) -> str:
+    """A GitHub table of the rows, the first one its head."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
+    lines.insert(1, ['-' * width for width in widths])
+    return ''.join(f'| {" | ".join(line)} |\n' for line in lines)

@@ -1,0 +1,64 @@
+"""A paper's analysis of a checkpoint, and what the paper printed.
+
+    python -m analysis.presets --preset=hewitt2019 --checkpoint=FOLDER --data=../shared/data/ud_english_ewt
+
+jawahar2019   sentence tasks by layer, [CLS] and an MLP   (with --data those of a treebank; without it the plain ones)
+tenney2019    edge probes of POS and relations over prefixes of layers: expected layer
+clark2019     attention heads and dependency relations
+hewitt2019    structural probe
+voita2020     description length of POS
+objectives    the layer profile of every arm of --sweep side by side, with differences
+"""
+
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+from etils import epath
+
+from analysis import attention, mdl, page, probe, structural
+from analysis.annotated_tasks import CONLLU
+from analysis.published import TABLES
+from bertx import results
+from bertx.errors import BadInput, unknown
+from experiments import cli
+
+SENTENCE_TASKS = [name for name, (_, _, unit) in CONLLU.items() if unit == 'sentences']
+# preset -> (what runs it, what it needs, flags that it sets)
+PRESETS: dict[str, tuple[Any, tuple[str, ...], dict[str, Any]]] = {
+    'jawahar2019': (probe.main, ('checkpoint',), {'probe': 'mlp', 'sentence_pool': 'cls'}),
+    'tenney2019': (probe.main, ('checkpoint', 'data'), {'probe': 'edge', 'task': ['pos', 'dep'], 'seeds': 1}),
+    'clark2019': (attention.main, ('checkpoint', 'data'), {}),
+    'hewitt2019': (structural.main, ('checkpoint', 'data'), {}),
+    'voita2020': (mdl.main, ('checkpoint', 'data'), {'task': ['pos']}),
+    'objectives': (probe.main, ('sweep',), {}),
+}
+
+
+def main() -> int:
+    f: Any = flags.FLAGS
+    if f.preset not in PRESETS:
+        raise unknown('--preset', f.preset, PRESETS)
+    run, needs, settings = PRESETS[f.preset]
+    for name in needs:
+        if not f[name].value:
+            raise BadInput(f'--preset={f.preset} wants --{name}')
+    f.out = f.out or (None if f.sweep else f'probes/{f.preset}')
+    for name, value in settings.items():
+        f[name].value = value
+    if f.preset == 'jawahar2019' and f.data and not f.task:
+        f.task = SENTENCE_TASKS
+    code = run()
+    if f.preset in TABLES:
+        note, rows = TABLES[f.preset]
+        text = f'Published: {note}\n\n{page.markdown(rows)}'
+        results.write_atomically(epath.Path(Path(f.out) / 'published.md'), text)
+        print(text)
+    return code
+
+
+if __name__ == '__main__':
+    probe.define_flags()
+    flags.DEFINE_string('preset', None, f'One of {", ".join(PRESETS)}.')
+    flags.DEFINE_string('text', None, 'A text for the attention viewer.')
+    cli.run(main, required=('preset',))

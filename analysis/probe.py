@@ -1,0 +1,205 @@
+"""What each layer knows: probes of every run of a sweep, or of any checkpoint, as table, figures and one HTML page.
+
+    python -m analysis.probe --sweep=runs/nsp_vs_sop
+    python -m analysis.probe --checkpoint=FOLDER --task=pos,dep --data=../shared/data/ud_english_ewt --out=probes/minilm
+
+Without --data the tasks need no annotation: they are made from --source (the State of the Union addresses). FOLDER is a
+run, or a Hugging Face folder; several with commas between are compared. Writes table.{md,csv}, layers.csv, figures/ and
+report.html to --out (of a sweep: DIR/probes). What is measured is kept in --out/cache, so that the same command goes on
+where it was stopped.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import flags
+from etils import epath
+from rich.console import Console
+from rich.progress import track
+
+from analysis import annotated_tasks, edge, features, layer_plots, page, plain_tasks, probe_table
+from analysis.annotated_tasks import CONLLU, SPANS
+from analysis.probe_engine import Options
+from analysis.probing import Pools, Profile, measure
+from analysis.tasks import Task
+from bertx import results, sweep
+from bertx.arms import Arm, arms
+from bertx.errors import BadInput
+from bertx.pretrained import Pretrained
+from bertx.results import RunFolder
+from experiments import cli
+
+WIDTH = 160  # of the table in a pipe or a file, where no terminal tells
+NOTE = 'solid: mean, band: 95 % over seeds (one run: over test sentences)'
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How everything is measured."""
+
+    out: Path
+    kind: str
+    pools: Pools
+    options: Options
+
+    def measure(self, model: Pretrained, task: Task, control: bool = True) -> Profile:
+        return measure(model, task, self.pools, self.out / 'cache', self.kind, self.options, control)
+
+
+def tasks(names: list[str], data: str | None, source: str, sentences: int, examples: int) -> list[Task]:
+    """The tasks of --task; by default all that the text can be asked."""
+    if data is None:
+        names = names or [*plain_tasks.PLAIN, *(plain_tasks.SOTU if source == 'sotu' else {})]
+        if annotated := [name for name in names if name in (*CONLLU, *SPANS)]:
+            raise BadInput(
+                f'--task={annotated[0]} wants --data, annotated files; without: {", ".join(plain_tasks.PLAIN)}'
+            )
+        texts = plain_tasks.read(source)
+        return [plain_tasks.make(name, source, *texts, sentences, sentences // 3) for name in names]
+    spans = [annotated_tasks.make_spans(name, data) for name in names if name in SPANS]
+    if others := [name for name in names if name not in SPANS] if names else list(CONLLU):
+        trees = annotated_tasks.treebank(data, sentences, sentences // 3)
+        spans = [annotated_tasks.make(name, *trees) for name in others] + spans
+    return [task.limited(examples, examples // 2) for task in spans]
+
+
+def models(checkpoints: str) -> tuple[list[Arm], dict[str, dict[int, str]]]:
+    """Arms of one checkpoint each, and arm -> seed -> folder."""
+    folders = [part.strip().rstrip('/') for part in checkpoints.split(',')]
+    names = [folder.rsplit('/', 1)[-1] for folder in folders]
+    names = names if len(set(names)) == len(names) else folders
+    found = [Arm(name, {0: RunFolder(folder)}) for name, folder in zip(names, folders, strict=True)]
+    return found, {name: {0: folder} for name, folder in zip(names, folders, strict=True)}
+
+
+def measure_all(s: Settings, wanted: list[Task], folders: dict[str, dict[int, str]]):
+    """(task -> arm -> seed -> profile, task -> profile of the untrained encoder)."""
+    found: dict[str, dict[str, dict[int, Profile]]] = {task.name: {arm: {} for arm in folders} for task in wanted}
+    fresh: dict[str, Profile] = {}
+    first = next(iter(next(iter(folders.values())).values()))
+    control = features.untrained(Pretrained.load(first))
+    jobs: list[tuple[str, int, Any, Task]] = [('', 0, control, task) for task in wanted]
+    for arm, runs in folders.items():
+        jobs += [(arm, seed, folder, task) for seed, folder in runs.items() for task in wanted]
+    for arm, seed, model, task in track(jobs, 'probes', console=cli.console):
+        if arm:
+            found[task.name][arm][seed] = s.measure(Pretrained.load(model), task)
+        else:
+            fresh[task.name] = s.measure(model, task, control=False)
+    return found, fresh
+
+
+def panels(found, fresh):
+    """What `layer_plots.curves` wants: each task's arms and controls, and bands over examples for single runs."""
+    drawn, bands = {}, {}
+    for task, by_arm in found.items():
+        profiles = [p for runs in by_arm.values() for p in runs.values()]
+        accuracy = {arm: np.stack([p.accuracy for p in runs.values()]) for arm, runs in by_arm.items()}
+        control_L = np.mean([p.control_LG.sum(1) / p.weight_G.sum() for p in profiles], axis=0)
+        majority = profiles[0].majority_G.sum() / profiles[0].weight_G.sum()
+        drawn[task] = accuracy, {
+            'untrained encoder': fresh[task].accuracy, 'control task': control_L,
+            'majority': np.full(len(control_L), majority),
+        }  # fmt: skip
+        for arm, runs in by_arm.items():
+            if len(runs) == 1:
+                e = [probe_table.estimate(runs, layer) for layer in range(len(control_L))]
+                bands[task, arm] = np.array([x.low for x in e]), np.array([x.high for x in e])
+    return drawn, bands
+
+
+def edge_notes(found) -> list[str]:
+    """Expected layers of edge probes, whose layer l is a mix of layers 0 to l; of an arm's first run."""
+    notes = []
+    for task, by_arm in found.items():
+        for arm, runs in by_arm.items():
+            p = next(iter(runs.values()))
+            g = edge.gravity(p.hit_LG, p.weight_G)
+            headroom = f'headroom {g.headroom.value:+.3f} [{g.headroom.low:+.3f}, {g.headroom.high:+.3f}]'
+            said = (
+                f'{g.expected:.2f} [{g.low:.2f}, {g.high:.2f}]'
+                if g.expected == g.expected
+                else 'not said: within noise'
+            )
+            notes.append(f'{task}, {arm}: expected layer {said}; {headroom}')
+    return notes
+
+
+def write(s: Settings, title: str, groups: list[Arm], wanted: list[Task], found, fresh, baseline: str | None) -> None:
+    """Table, figures and page; prints the table."""
+    table = probe_table.by_task(found, groups, fresh, baseline)
+    kinds = 'kinds: ' + ', '.join(f'{task.name} {task.kind}' for task in wanted)
+    table = dataclasses.replace(table, notes=(*table.notes, kinds, *(edge_notes(found) if s.kind == 'edge' else ())))
+    by_layer = {name: probe_table.by_layer(name, found[name], groups, fresh[name], baseline) for name in found}
+    out = epath.Path(s.out)
+    results.write_atomically(out / 'table.md', table.markdown())
+    results.write_atomically(out / 'table.csv', table.csv())
+    lines = [t.csv().split('\n', 1) for t in by_layer.values()]
+    results.write_atomically(out / 'layers.csv', lines[0][0] + '\n' + ''.join(body for _, body in lines))
+    drawn, bands = panels(found, fresh)
+    picture = layer_plots.curves(drawn, s.out / 'figures' / 'layers', NOTE, bands)
+    norms = {arm: np.stack([p.norm_L for p in runs.values()]) for arm, runs in next(iter(found.values())).items()}
+    said = 'mean length of the vectors, before they are standardised'
+    norm_picture = layer_plots.curves({'norm': (norms, {})}, s.out / 'figures' / 'norms', said, ylabel='length')
+    sections = [page.Section('Best layers', table=table), page.Section('Layers', pictures=[picture])]
+    sections += [page.Section(name.replace('_', ' '), table=t) for name, t in by_layer.items()]
+    sections += [page.Section('Norms', 'Before they are standardised.', pictures=[norm_picture])]
+    page.write(s.out / 'report.html', title, sections)
+    console = Console()
+    (console if console.is_terminal else Console(width=WIDTH)).print(table)
+
+
+def settings() -> tuple[Settings, list[Arm], dict[str, dict[int, str]]]:
+    """What the flags say: how to measure, the arms, and arm -> seed -> folder."""
+    f: Any = flags.FLAGS
+    if bool(f.sweep) == bool(f.checkpoint):
+        raise BadInput('give --sweep=DIR, or --checkpoint=FOLDER, and not both')
+    if f.sweep:
+        groups = [arm for arm in arms(sweep.runs_of(epath.Path(f.sweep))) if arm.runs]
+        if not groups:
+            raise BadInput(f'--sweep={f.sweep}: none of its runs has finished')
+        folders = {arm.name: {seed: str(run.path) for seed, run in arm.runs.items()} for arm in groups}
+    else:
+        groups, folders = models(f.checkpoint)
+    try:
+        options = Options(seeds=f.seeds, penalties=tuple(float(x) for x in f.penalties)).check()
+    except ValueError:
+        raise BadInput(f'--penalties={",".join(f.penalties)}: numbers with commas between would do') from None
+    out = Path(f.out or (Path(f.sweep) / 'probes' if f.sweep else 'probes'))
+    return Settings(out, f.probe, Pools(f.word_pool, f.sentence_pool).check(), options), groups, folders
+
+
+def main() -> int:
+    f: Any = flags.FLAGS
+    s, groups, folders = settings()
+    wanted = tasks(f.task, f.data, f.source, f.sentences, f.examples)
+    found, fresh = measure_all(s, wanted, folders)
+    write(s, f'Probes of {f.sweep or f.checkpoint}', groups, wanted, found, fresh, f.baseline)
+    cli.console.print(f'{s.out}/report.html')
+    return cli.DONE
+
+
+def define_flags() -> None:
+    flags.DEFINE_string('sweep', None, 'Folder of a finished sweep.')
+    flags.DEFINE_string('checkpoint', None, 'Folders of runs or Hugging Face models, commas between.')
+    flags.DEFINE_list('task', [], 'Names of tasks; all by default.')
+    flags.DEFINE_string('data', None, 'CoNLL-U or BIO files: a folder, or files with commas between.')
+    flags.DEFINE_string('source', 'sotu', 'Text for tasks without annotation, as config.data.source.')
+    flags.DEFINE_string('out', None, 'Where everything is written; DIR/probes for a sweep.')
+    flags.DEFINE_string('baseline', None, 'The arm that the others are compared with; the first one by default.')
+    flags.DEFINE_string('probe', 'linear', 'linear, mlp or edge.')
+    flags.DEFINE_string('word_pool', 'mean', 'first, mean or last: the piece that stands for a word.')
+    flags.DEFINE_string('sentence_pool', 'sentence', 'cls, or sentence: the mean over its pieces.')
+    flags.DEFINE_integer('sentences', 2000, 'Training sentences at most; a third of dev, and test.')
+    flags.DEFINE_integer(
+        'examples', 20_000, 'Training examples (words, arcs) at most; as many of dev and test together.'
+    )
+    flags.DEFINE_integer('seeds', 3, 'Of the probes.')
+    flags.DEFINE_list('penalties', ['1e-5', '1e-4', '1e-3', '1e-2'], 'Of the squared weights; dev chooses.')
+
+
+if __name__ == '__main__':
+    define_flags()
+    cli.run(main, required=())

@@ -1,0 +1,130 @@
+"""Tables of probe accuracies: arms by tasks at the layer that dev chose, and arms by layers of one task."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from analysis.probing import Profile
+from bertx import stats, table_notes
+from bertx.arms import Arm, Column
+from bertx.errors import unknown
+from bertx.stats import Estimate
+from bertx.table import ALPHA, Cell, Table
+
+BEST = 'best layer'
+Runs = Mapping[int, Profile]  # by seed
+Found = Mapping[str, Mapping[str, Runs]]  # task -> arm -> runs
+
+
+class ProbeTable(Table):
+    """All columns are measured on all arms, also where there is only one arm."""
+
+    @functools.cached_property
+    def alone(self) -> list[Column]:
+        return []
+
+    def title(self, column: Column) -> str:
+        return column[0] if column[1] == BEST else column[1]
+
+
+def chosen(runs: Runs) -> int:
+    """The layer with the least dev loss, the mean over runs: one for an arm, so that its seeds say the same thing."""
+    return int(np.mean([p.dev_L for p in runs.values()], axis=0).argmin())
+
+
+def estimate(runs: Runs, layer: int) -> Estimate:
+    """Accuracy of a layer over seeds and test groups."""
+    return stats.mean([p.hit_LG[layer] for p in runs.values()], _weights(runs))
+
+
+def selectivity(runs: Runs, layer: int) -> Estimate:
+    """Accuracy less that on the control task, of the same examples."""
+    hit, control = ([getattr(p, name)[layer] for p in runs.values()] for name in ('hit_LG', 'control_LG'))
+    return stats.difference(hit, control, _weights(runs))
+
+
+def layer_difference(runs: Runs, layer: int, other: int) -> Estimate:
+    """Accuracy of one layer less that of another."""
+    a, b = ([p.hit_LG[n] for p in runs.values()] for n in (layer, other))
+    return stats.difference(a, b, _weights(runs))
+
+
+def compare(arm: Runs, other: Runs, layer: int, other_layer: int) -> Estimate | None:
+    """The first less the second, paired by the seeds that both have; None where test groups differ."""
+    common = [seed for seed in arm if seed in other]
+    a, b = [[runs[seed] for seed in common or runs] for runs in (arm, other)]
+    if not np.array_equal(a[0].weight_G, b[0].weight_G) or not np.array_equal(a[0].group_G, b[0].group_G):
+        return None
+    hits = [p.hit_LG[layer] for p in a], [p.hit_LG[other_layer] for p in b]
+    return stats.difference(*hits, a[0].weight_G, paired=bool(common))
+
+
+def _weights(runs: Runs) -> np.ndarray:
+    return np.stack([p.weight_G for p in runs.values()])
+
+
+def by_task(found: Found, arms: list[Arm], untrained: Mapping[str, Profile], baseline: str | None) -> ProbeTable:
+    """A column a task, at the layer that dev chose for each arm."""
+    layers = {(task, arm): chosen(runs) for task, by_arm in found.items() for arm, runs in by_arm.items()}
+    columns = {(task, BEST): (found[task], {arm: layers[task, arm] for arm in found[task]}) for task in found}
+    references = {(task, BEST): ('untrained', estimate({0: p}, p.best)) for task, p in untrained.items()}
+    table = _table(columns, arms, references, baseline)
+    notes = [
+        f'{task}: layer '
+        + ', '.join(f'{layers[task, arm]} ({arm})' for arm in by_arm)
+        + '; '
+        + controls(by_arm, layers, task)
+        for task, by_arm in found.items()
+    ]
+    note = (
+        'each arm at the layer that dev chose (0: the embedding); examples of an interval: test sentences or documents'
+    )
+    return dataclasses.replace(table, notes=(*table_notes.about_cells(table), note, *notes))
+
+
+def by_layer(task: str, by_arm: Mapping[str, Runs], arms: list[Arm], untrained: Profile, baseline) -> ProbeTable:
+    """A column a layer."""
+    count = len(next(iter(next(iter(by_arm.values())).values())).hit_LG)
+    columns = {(task, f'layer {n}'): (by_arm, dict.fromkeys(by_arm, n)) for n in range(count)}
+    references = {column: ('untrained', estimate({0: untrained}, n)) for n, column in enumerate(columns)}
+    table = _table(columns, arms, references, baseline)
+    return dataclasses.replace(table, notes=tuple(table_notes.about_cells(table)))
+
+
+def controls(by_arm: Mapping[str, Runs], layers, task: str) -> str:
+    """'control 0.71, selectivity +0.22 [+0.21, +0.23] (arm); majority 0.18'"""
+    said = []
+    for arm, runs in by_arm.items():
+        first, layer = next(iter(runs.values())), layers[task, arm]
+        if len(first.control_LG):
+            control = np.mean([p.control_LG[layer].sum() / p.weight_G.sum() for p in runs.values()])
+            s = selectivity(runs, layer)
+            said.append(f'{arm}: control {control:.3f}, selectivity {s.value:+.3f} [{s.low:+.3f}, {s.high:+.3f}]')
+    first = next(iter(next(iter(by_arm.values())).values()))
+    return '; '.join([*said, f'majority {first.majority_G.sum() / first.weight_G.sum():.3f}'])
+
+
+def _table(columns, arms: list[Arm], references, baseline: str | None) -> ProbeTable:
+    """columns: column -> (runs of each arm, layer of each arm)."""
+    names = [arm.name for arm in arms]
+    baseline = baseline or names[0]
+    if baseline not in names:
+        raise unknown('the baseline arm', baseline, names)
+    cells: dict[tuple[str, Column], Cell] = {}
+    for column, (by_arm, layer) in columns.items():
+        between = lambda a, b: compare(by_arm[a], by_arm[b], layer[a], layer[b])  # noqa: B023 - called at once
+        for name, runs in by_arm.items():
+            difference = None if name == baseline or baseline not in by_arm else between(name, baseline)
+            p = math.nan if difference is None or difference.method == 'one run' else difference.p
+            cells[name, column] = Cell(estimate(runs, layer[name]), difference, p)
+        best = max(by_arm, key=lambda name: cells[name, column].score.value)  # noqa: B023
+        for name in by_arm:
+            behind = None if name == best else between(name, best)
+            good = len(by_arm) > 1 and (name == best or behind is not None and behind.p >= ALPHA)
+            cells[name, column] = dataclasses.replace(cells[name, column], best=good)
+    corrected = stats.holm([cell.p for cell in cells.values()])
+    cells = {key: dataclasses.replace(c, p_holm=float(p)) for (key, c), p in zip(cells.items(), corrected, strict=True)}
+    return ProbeTable(arms, list(columns), cells, references, baseline, 'test')

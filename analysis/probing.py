@@ -1,0 +1,154 @@
+"""One task asked of one model: accuracy of each layer on test examples, beside its controls."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+
+from analysis import features, probe_engine
+from analysis.probe_engine import Examples, Fitted, Options
+from analysis.probes import Classifier, Edge
+from analysis.tasks import Task
+from bertx.errors import unknown
+from bertx.pretrained import Pretrained
+
+FORMAT = 1
+KINDS = ('linear', 'mlp', 'edge')
+HIDDEN = 64  # of an MLP probe; SentEval tunes over 50, 100 and 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """Sums over each test group (sentence or document) of what was hit, the mean over probe seeds."""
+
+    weight_G: np.ndarray  # examples of each group
+    hit_LG: np.ndarray
+    control_LG: np.ndarray  # of the control task; empty where it was not asked
+    majority_G: np.ndarray
+    dev_L: np.ndarray  # nats: chooses the layer
+    penalty_L: np.ndarray  # the geometric mean over probe seeds
+    norm_L: np.ndarray  # mean length of the vectors, before they are standardised
+    group_G: np.ndarray
+
+    @property
+    def best(self) -> int:
+        """The layer that dev chose."""
+        return int(self.dev_L.argmin())
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """[L]"""
+        return self.hit_LG.sum(1) / self.weight_G.sum()
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A task's examples over the rows of a model's features."""
+
+    task: Task  # without the examples that have no vector
+    x_LND: np.ndarray  # standardised
+    rows: np.ndarray  # `at` of the task, in rows
+    norm_L: np.ndarray
+
+    def examples(self, split: int, label_N: np.ndarray | None = None) -> Examples:
+        mine = self.task.split_N == split
+        return Examples(self.rows[mine], (self.task.label_N if label_N is None else label_N)[mine])
+
+
+@dataclasses.dataclass(frozen=True)
+class Pools:
+    """Which pieces stand for a word, and what for a sentence."""
+
+    words: str = 'mean'
+    sentences: str = 'sentence'
+
+    def check(self) -> 'Pools':
+        for flag, value, known in (
+            ('word', self.words, features.WORDS),
+            ('sentence', self.sentences, features.SENTENCES),
+        ):
+            if value not in known:
+                raise unknown(f'--{flag}_pool', value, known)
+        return self
+
+
+def prepare(model: Pretrained, task: Task, pools: Pools, cache: Path) -> Prepared:
+    """The vectors that the task reads. Tasks over one annotated text share its cache."""
+    plain = task.unit == 'sentences' and not task.annotated
+    found = features.compute(model, task.corpus, '' if plain else pools.words, cache)
+    row_of = found.rows['words' if task.unit == 'words' else pools.sentences]
+    rows = np.where(task.at >= 0, row_of[task.at], -1)
+    there = ((rows >= 0) | (task.at < 0)).reshape(len(rows), -1).all(1)
+    kept = {name: getattr(task, name)[there] for name in ('at', 'label_N', 'split_N', 'group_N', 'type_N')}
+    task, rows = dataclasses.replace(task, **kept).check(), rows[there]
+    used = np.unique(rows[rows >= 0])  # vectors that no example reads stay on disk
+    rows = np.where(rows >= 0, np.searchsorted(used, rows), -1)
+    x_LND = np.stack([x_ND[used] for x_ND in found.states_LND])
+    norm_L = np.linalg.norm(x_LND, axis=-1).mean(1)
+    train = rows[task.split_N == 0]
+    return Prepared(task, probe_engine.standardised(x_LND, np.unique(train[train >= 0])), rows, norm_L)
+
+
+def make_probe(kind: str, task: Task) -> Classifier | Edge:
+    if kind not in KINDS:
+        raise unknown('--probe', kind, KINDS)
+    spans = task.at.ndim == 3
+    if kind == 'edge' or spans:
+        return Edge(len(task.classes), task.at.shape[1])
+    return Classifier(len(task.classes), task.at.shape[1], HIDDEN if kind == 'mlp' else 0)
+
+
+def spanned(prepared: Prepared, kind: str) -> Prepared:
+    """For an edge probe words are spans of one word."""
+    words = kind == 'edge' and prepared.rows.ndim == 2
+    return dataclasses.replace(prepared, rows=prepared.rows[..., None]) if words else prepared
+
+
+def fit(prepared: Prepared, kind: str, options: Options, label_N=None, counts=None) -> Fitted:
+    """With the task's labels, or others."""
+    rows = spanned(prepared, kind)
+    train, dev = rows.examples(0, label_N), rows.examples(1, label_N)
+    return probe_engine.fit(make_probe(kind, prepared.task), prepared.x_LND, train, dev, options, counts)
+
+
+def measure(
+    model: Pretrained, task: Task, pools: Pools, cache: Path, kind: str, options: Options, control: bool = True
+) -> Profile:
+    """From the cache where it was measured before."""
+    labels = hashlib.sha256(b''.join(np.ascontiguousarray(x).tobytes() for x in (task.at, task.label_N, task.split_N)))
+    key = [FORMAT, model.content, model.tokenizer.fingerprint, task.corpus.fingerprint, labels.hexdigest(),
+           dataclasses.asdict(pools), kind,
+           dataclasses.asdict(options), control, HIDDEN]  # fmt: skip
+    file = cache / f'{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]}-{task.name}.npz'
+    if file.exists():
+        with np.load(file) as arrays:
+            return Profile(**arrays)
+    profile = _measure(prepare(model, task, pools, cache), kind, options, control)
+    partial = file.with_name(f'.{file.name}.{os.getpid()}.partial.npz')
+    np.savez(partial, **dataclasses.asdict(profile))
+    os.replace(partial, file)
+    return profile
+
+
+def _measure(p: Prepared, kind: str, options: Options, control: bool) -> Profile:
+    test = p.task.split_N == 2
+    groups, group_N = np.unique(p.task.group_N[test], return_inverse=True)
+    by_group = functools.partial(np.bincount, group_N, minlength=len(groups))
+
+    def hits(fitted: Fitted, label_N) -> np.ndarray:
+        hit_LN = fitted.scores(p.x_LND, spanned(p, kind).examples(2, label_N))['hit'].mean(1)
+        return np.stack([by_group(weights=hit_N) for hit_N in hit_LN])
+
+    fitted = fit(p, kind, options)
+    random_N = p.task.control()
+    empty = np.zeros((0, len(groups)))
+    return Profile(
+        by_group().astype(float), hits(fitted, p.task.label_N),
+        hits(fit(p, kind, options, random_N), random_N) if control else empty,
+        by_group(weights=p.task.majority()[test].astype(float)), fitted.dev_LT.mean(1),
+        np.exp(np.log(np.maximum(fitted.penalty_LT, 1e-12)).mean(1)), p.norm_L, groups,
+    )  # fmt: skip

@@ -70,7 +70,7 @@ def _results(table: Table) -> dict[str, Any]:
 def _figure(title: str, svg: epath.Path) -> dict[str, Any]:
     """The SVG as it stands in a page: as wide as there is room, but not so small that it cannot be read."""
     text = svg.read_text()
-    text = text[text.index('<svg') :]
+    text = re.sub(r' id="[A-Za-z0-9]+_\d+"', '', text[text.index('<svg') :])  # patch_1: unused, and in every figure
     width = re.search(r'viewBox="0 0 ([\d.]+)', text)
     points = float(width[1]) if width else 600.0
     style = f'role="img" aria-label="{title}" style="max-width: {points:.0f}pt; min-width: {0.75 * points:.0f}pt"'

@@ -39,13 +39,13 @@ class Comparison:
         return {column: cell for (_, column), cell in self.table.cells.items() if cell.difference}
 
     @property
-    def rows(self) -> list[list[str]]:
-        """As printed, below HEAD with each arm's score before the difference."""
-        return [self._row(column, cell) for column, cell in self.cells.items()]
-
-    @property
     def head(self) -> list[str]:
         return [*HEAD[:1], *self.names, *HEAD[1:]]
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """As printed below the head."""
+        return [self._row(column, cell) for column, cell in self.cells.items()]
 
     def markdown(self) -> str:
         rows = [[escaped(text) for text in row] for row in [self.head, *self.rows]]
@@ -106,11 +106,10 @@ def _paired(c: Comparison) -> str:
 
 
 def _notes(c: Comparison) -> list[str]:
-    score, runs = c.table.notes[0], {cell.difference.runs for cell in c.cells.values() if cell.difference}
-    alone = [(c.table.title(key), name) for name, key in c.table.cells if key not in c.cells]
-    lacking = ', '.join(dict.fromkeys(title for title, _ in alone))
+    runs = {cell.difference.runs for cell in c.cells.values() if cell.difference}
+    lacking = ', '.join(dict.fromkeys(c.table.title(key) for _, key in c.table.cells if key not in c.cells))
     return [
-        score,
+        c.table.notes[0],
         f'difference: {c.title}; p by the two-way t, corrected over the {len(c.cells)} columns by Holm and by max-|t|, '
         f'which heeds how they are correlated; {table_notes.MARKED}',
         f'detectable: the true difference that these seeds and examples find with {POWER:.0%} power (p < {ALPHA}, '

@@ -40,7 +40,7 @@ class Cell:
 
     @property
     def mark(self) -> str:
-        return MARK if max(self.p_holm, self.p_max_t) < ALPHA else ''  # False where either is NaN
+        return MARK if self.p_holm < ALPHA and not self.p_max_t >= ALPHA else ''  # by Holm alone where that is NaN
 
 
 @dataclasses.dataclass(frozen=True)

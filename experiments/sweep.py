@@ -11,6 +11,7 @@ import pathlib
 import runpy
 
 from etils import epath
+from ml_collections import ConfigDict
 
 from bertx import downstream, hosts, locks, sweep, train
 from bertx.errors import BadInput
@@ -28,6 +29,12 @@ def points(path: str) -> sweep.Sweep:
     return grid
 
 
+def tuned(path: str) -> tuple[ConfigDict, sweep.Sweep] | None:
+    """What each finished run is to be fine-tuned on, where the config file says so."""
+    names = runpy.run_path(path)
+    return (names['get_downstream'](), names['downstream']()) if 'downstream' in names else None
+
+
 def main() -> int:
     config, workdir = cli.CONFIG.value, epath.Path(cli.workdir())
     devices.set_up(config)
@@ -36,6 +43,10 @@ def main() -> int:
     name = pathlib.Path(path).stem
     sweep.check_workdir(workdir, name, config)
     planned = sweep.plan(config, grid, workdir)
+    further = tuned(path)
+    if further:
+        for store in {p.store for p in planned}:
+            downstream.check(*further, store.tokenizer)
     for line in sweep.describe(planned):
         cli.console.print(line, highlight=False)
     workdir.mkdir(parents=True, exist_ok=True)
@@ -43,10 +54,9 @@ def main() -> int:
         sweep.record(workdir, name, config, planned)
         failed = sweep.run_all(planned, cli.bar)
     cli.console.print(f'{len(planned)} runs, {train.compilations()} training steps compiled', highlight=False)
-    names = runpy.run_path(path)
-    if hosts.leads() and 'downstream' in names:
+    if hosts.leads() and further:
         for p in [p for p in planned if p.folder.done]:
-            failed |= downstream.attach(p.folder, names['get_downstream'](), names['downstream'](), cli.bar)
+            failed |= downstream.attach(p.folder, *further, cli.bar)
     if hosts.leads():
         report.write(workdir, [p.folder for p in planned])
     for name, reason in failed.items():

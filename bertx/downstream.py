@@ -12,11 +12,14 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from bertx import finetune
+from bertx.config import plain
 from bertx.errors import BadInput
 from bertx.results import RunFolder, write_atomically
 from bertx.sweep import Sweep, overlay
+from bertx.tasks import data
 from bertx.tasks import job as jobs
 from bertx.tasks.job import Job
+from bertx.text.tokenizer import Tokenizer
 from bertx.watch import NotFinite
 
 log = logging.getLogger(__name__)
@@ -81,6 +84,12 @@ def plan_for(folder: RunFolder, config: ConfigDict, points: Sweep) -> list[Plann
     return plan(config, points, folder.path / 'downstream')
 
 
+def check(config: ConfigDict, points: Sweep, tokenizer: Tokenizer) -> None:
+    """Raises BadInput where the grid's data cannot be read: before the hours of pretraining, not after them."""
+    for point in points:
+        data.load(plain(overlay(config, point)), tokenizer)
+
+
 def attach(folder: RunFolder, config: ConfigDict, points: Sweep, progress: Callable[..., Any]) -> dict[str, str]:
     """The grid on one pretrained run, and what came of it beside that run's own results. Returns id -> reason of the
     runs that failed.
@@ -89,7 +98,10 @@ def attach(folder: RunFolder, config: ConfigDict, points: Sweep, progress: Calla
     with the highest mean on dev is reported, on test. Fine-tuning seeds are averaged example by example, so that the
     table's statistics see one value for each pretraining seed.
     """
-    planned = plan_for(folder, config, points)
+    try:
+        planned = plan_for(folder, config, points)
+    except BadInput as error:  # this run's encoder will not do: a causal one, say
+        return {folder.path.name: str(error)}
     failed = run_all(planned, progress)
     columns: dict[tuple[str, ...], dict[str, list[Planned]]] = defaultdict(lambda: defaultdict(list))
     for p in planned:

@@ -17,6 +17,7 @@ import sys
 import jax
 from absl import flags
 from etils import epath
+from ml_collections import ConfigDict
 
 from bertx import benchmark, cluster, downstream, engine, hosts, locks, parallel, published, sweep, train, tune
 from bertx.errors import BadInput
@@ -45,6 +46,12 @@ def points(path: str) -> sweep.Sweep:
     return grid
 
 
+def tuned(path: str) -> tuple[ConfigDict, sweep.Sweep] | None:
+    """What each finished run is to be fine-tuned on, where the config file says so."""
+    names = runpy.run_path(path)
+    return (names['get_downstream'](), names['downstream']()) if 'downstream' in names else None
+
+
 def work(arguments: list[str]) -> int:
     """In a process of a cluster: does what is not done, and leaves the tables to who has started it."""
     flags.FLAGS(arguments)
@@ -71,6 +78,10 @@ def run_all(progress: engine.Progress) -> tuple[list[sweep.Planned], dict[str, s
     planned = sweep.plan(config, grid, workdir, speed)
     if len(planned) < len(grid):
         cli.console.print(f'{len(grid) - len(planned)} points are the same as others', highlight=False)
+    further = tuned(path)
+    if further:
+        for store in {p.store for p in planned}:
+            downstream.check(*further, store.tokenizer)
     for line in sweep.describe(planned):
         cli.console.print(line, highlight=False)
     if DRY_RUN.value:
@@ -80,9 +91,8 @@ def run_all(progress: engine.Progress) -> tuple[list[sweep.Planned], dict[str, s
     if 'published' in (names := runpy.run_path(path)):
         published.record(workdir, names['published']())
     worker = done_with(planned, progress)
-    if 'downstream' in names and hosts.leads():
-        tasks, more = names['get_downstream'](), names['downstream']()
-        worker.afterwards(planned, lambda p: downstream.attach(p.folder, tasks, more, cli.bar))
+    if further and hosts.leads():
+        worker.afterwards(planned, lambda p: downstream.attach(p.folder, *further, cli.bar))
     return planned, worker.failed
 
 

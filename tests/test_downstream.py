@@ -134,9 +134,9 @@ def test_the_command_makes_results_and_the_report(store, tmp_path, monkeypatch):
     assert {line['arm'] for line in mine} == {'none', 'nsp'} and {line['task'] for line in mine} == {'topic n=16'}
     assert tuple(lines[0]) == results.COLUMNS
     bad = config.copy_and_resolve_references()
-    bad.optimizer.layer_rule = 'x'
+    bad.tasks.topic.columns.text = 'txt'
     names['get_downstream'] = lambda: bad
-    with pytest.raises(BadInput, match='layer_rule'):  # before anything is trained
+    with pytest.raises(BadInput, match="did you mean 'text'"):  # before anything is trained
         command.main()
 
 

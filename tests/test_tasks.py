@@ -61,6 +61,7 @@ def test_files(tmp_path):
         ('a.txt', 'x', "ending 'txt' is unknown"),
         ('a.jsonl', '{"text": ', 'cannot be read'),
         ('a.json', '{"data": [{}]}', "is not in SQuAD's format"),
+        ('a.jsonl', '[1]', 'is not an object with named values a line'),
         ('a.tsv.gz', 'text\tlabel\n', 'cannot be read'),
     ],
 )

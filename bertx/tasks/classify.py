@@ -40,10 +40,10 @@ class TextTask(Task):
     def record(self, values: Record, counts: Counter) -> Record:
         for role in ('text', 'pair'):
             if role in values:
-                values[role] = values[role] if isinstance(values[role], str) else ''
+                values[role] = '' if values[role] is None else str(values[role])
                 counts['empty texts, kept'] += not values[role].strip()
         label = values['label']
-        values['label'] = None if label is None or label == '' else label if isinstance(label, float) else str(label)
+        values['label'] = None if label is None or label == '' else str(label)
         counts['without a label'] += values['label'] is None
         return values
 

@@ -67,6 +67,8 @@ def _load(wanted: str, tokenizer_text: str) -> Data:
     tasks, records, inputs, weights, batches = {}, {}, {}, {}, 0
     for name in config['use'] or config['tasks']:
         settings = config['tasks'][name]
+        if not name or '/' in name:
+            raise BadInput(f'config.tasks: the name {name!r} is to be that of files; one without / would do')
         if settings['kind'] not in KINDS:
             raise unknown(f'config.tasks.{name}.kind', settings['kind'], KINDS)
         task = tasks[name] = KINDS[settings['kind']](name, settings)

@@ -54,7 +54,7 @@ def _file(spec: str, key: str, header: bool, counts: Counter) -> list[Row]:
     readers: dict[str, Callable[[Iterable[str]], Iterable[Row]]] = {
         'tsv': lambda lines: _separated(lines, header, counts, delimiter='\t', quoting=csv.QUOTE_NONE),
         'csv': lambda lines: _separated(lines, header, counts),
-        'jsonl': lambda lines: (json.loads(line) for line in lines if line.strip()),
+        'jsonl': lambda lines: (dict(json.loads(line)) for line in lines if line.strip()),
         'json': lambda lines: _squad(json.loads(''.join(lines))),
         'conll': lambda lines: _conll(lines, counts),
     }
@@ -68,7 +68,8 @@ def _file(spec: str, key: str, header: bool, counts: Counter) -> list[Row]:
     except UnicodeDecodeError as error:
         raise BadInput(f'{key}: {path} is not UTF-8 (byte {error.start}); convert it') from None
     except (KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"{key}: {path} is not in SQuAD's format ({error!r}); data/paragraphs/qas would do") from None
+        form = "in SQuAD's format, data/paragraphs/qas" if kind == 'json' else 'an object with named values a line'
+        raise BadInput(f'{key}: {path} is not {form} ({error!r}); give such a file') from None
     except (OSError, EOFError, ValueError, csv.Error) as error:
         raise BadInput(f'{key}: {path} cannot be read: {error}') from None
 

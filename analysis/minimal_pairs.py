@@ -76,7 +76,8 @@ def scores(model: Pretrained, texts: Sequence[str], variant: str = 'l2r') -> np.
         segment_BL = np.zeros_like(tokens_BL)
         for row, i in enumerate(index):
             tokens_BL[row, : len(tokens[i])], segment_BL[row, : len(tokens[i])] = tokens[i], 1
-        log_B = np.asarray(_log_probability(model.encoder, params, tokens_BL, segment_BL, places[index], wanted[index]))
+        asked = places[index], wanted[index]
+        log_B = np.asarray(_log_probability(model.encoder, params, tokens_BL, segment_BL, *asked))
         np.add.at(total, owner[index[:real]], log_B[:real])
     known = np.array([p.whole and len(m[1]) > 0 for p, m in zip(rows, masked, strict=True)])
     return np.where(known, total, np.nan)

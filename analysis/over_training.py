@@ -35,9 +35,7 @@ def steps_in_common(folders: dict[str, dict[int, str]]) -> list[int]:
 
 def measure(s: probe.Settings, wanted, folders: dict[str, dict[int, str]], steps: list[int]) -> Found:
     found: Found = {task.name: {arm: {step: {} for step in steps} for arm in folders} for task in wanted}
-    jobs = [
-        (arm, seed, folder, step) for arm, runs in folders.items() for seed, folder in runs.items() for step in steps
-    ]
+    jobs = [(arm, seed, step) for arm, runs in folders.items() for seed in runs for step in steps]
     for arm, seed, step in track(jobs, 'checkpoints', console=cli.console):
         model = features.at_step(folders[arm][seed], step)
         for task in wanted:

@@ -120,14 +120,8 @@ def prepare(config: Any) -> Job:
         raise unknown('config.optimizer.layer_rule', o['layer_rule'], layer_rates.RULES)
     if not 0 < o['layer_decay'] <= 1:
         raise BadInput(f'config.optimizer.layer_decay is {o["layer_decay"]:g}; above 0, to 1, would do')
-    for key, least in (
-        ('batch', 1),
-        ('epochs', 1),
-        ('steps', 0),
-        ('examples', 0),
-        ('evaluate_every', 0),
-        ('log_every', 1),
-    ):
+    least_of = {'batch': 1, 'epochs': 1, 'log_every': 1, 'steps': 0, 'examples': 0, 'evaluate_every': 0, 'patience': 0}
+    for key, least in least_of.items():
         if t[key] < least:
             raise BadInput(f'config.train.{key} is {t[key]}; {least} or more would do')
     data = load(config, tokenizer)

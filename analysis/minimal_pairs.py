@@ -60,8 +60,8 @@ def scores(model: Pretrained, texts: Sequence[str], variant: str = 'l2r') -> np.
         raise unknown('--variant', variant, VARIANTS)
     head = model.params.get('heads_mlm')
     if head is None:
-        known = ', '.join(model.heads) or 'none'
-        raise BadInput(f'{model.folder} has no head that predicts masked tokens (heads_mlm); its heads: {known}')
+        there = ', '.join(model.heads) or 'none'
+        raise BadInput(f'{model.folder} has no head that predicts masked tokens (heads_mlm); its heads: {there}')
     params = {'encoder': model.params['encoder'], 'head': head}
     rows = features.Corpus([text.split() for text in texts]).pieces(model.tokenizer, model.encoder.max_positions)
     masked = [masked_rows(p, model.tokenizer.mask_id, variant) for p in rows]

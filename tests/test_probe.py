@@ -22,7 +22,7 @@ def profile(accuracy_L, seed, control=0.4, groups=60):
         rng.binomial(10, p, (len(accuracy_L), groups)).astype(float) for p in (np.array(accuracy_L)[:, None], control)
     )
     weight = np.full(groups, 10.0)
-    dev = 1 - np.array(accuracy_L)
+    dev, norm, penalty = 1 - np.array(accuracy_L), np.arange(1.0, 1 + L), np.full(L, 1e-3)
     return Profile(
         weight,
         hit,
@@ -79,8 +79,9 @@ def test_other_test_examples_are_not_compared(found):
     assert probe_table.compare(runs['nsp'], runs['none'], 2, 2).value > 0.1
 
 
-TEXTS = [(f'd{n // 20}', f'the {a} cat saw a {b} dog near some {a} trees , and then it ran from him .'.split())
-         for n, (a, b) in enumerate(np.random.default_rng(0).choice(['old', 'young', 'tall', 'small', 'lovely'], (600, 2)))]  # fmt: skip
+PAIRS = np.random.default_rng(0).choice(['old', 'young', 'tall', 'small', 'lovely'], (600, 2))
+SAID = 'the {0} cat saw a {1} dog near some {0} trees , and then it ran from him .'
+TEXTS = [(f'd{n // 20}', SAID.format(*pair).split()) for n, pair in enumerate(PAIRS)]
 
 
 @pytest.mark.parametrize('name', plain_tasks.PLAIN)

@@ -17,22 +17,11 @@ from bertx.errors import BadInput
 
 
 def profile(accuracy_L, seed, control=0.4, groups=60):
-    rng = np.random.default_rng(seed)
-    hit, other = (
-        rng.binomial(10, p, (len(accuracy_L), groups)).astype(float) for p in (np.array(accuracy_L)[:, None], control)
-    )
-    weight = np.full(groups, 10.0)
-    dev, norm, penalty = 1 - np.array(accuracy_L), np.arange(1.0, 1 + L), np.full(L, 1e-3)
-    return Profile(
-        weight,
-        hit,
-        other,
-        np.full(groups, 2.0),
-        dev,
-        np.full(len(dev), 1e-3),
-        np.arange(1.0, 1 + len(dev)),
-        np.arange(groups),
-    )
+    rng, L = np.random.default_rng(seed), len(accuracy_L)
+    accuracy_L1 = np.array(accuracy_L)[:, None]
+    hit, other = (rng.binomial(10, p, (L, groups)).astype(float) for p in (accuracy_L1, control))
+    majority, dev, norm = np.full(groups, 2.0), 1 - accuracy_L1[:, 0], np.arange(1.0, 1 + L)
+    return Profile(np.full(groups, 10.0), hit, other, majority, dev, np.full(L, 1e-3), norm, np.arange(groups))
 
 
 @pytest.fixture
@@ -47,10 +36,8 @@ def found():
 
 
 def test_the_table_compares_arms_at_the_layer_of_dev(found, tmp_path):
-    groups = [
-        Arm(name, {s: types.SimpleNamespace(path=tmp_path / f'{name}{s}') for s in range(3)})
-        for name in ('none', 'nsp')
-    ]
+    folder = lambda name: types.SimpleNamespace(path=tmp_path / name, read=lambda file: {}, result={})
+    groups = [Arm(name, {seed: folder(f'{name}{seed}') for seed in range(3)}) for name in ('none', 'nsp')]
     fresh = {task: profile((0.5, 0.4, 0.4), 99) for task in found}
     table = probe_table.by_task(found, groups, fresh, None)
     shift = table.cells['nsp', ('bigram_shift', probe_table.BEST)]

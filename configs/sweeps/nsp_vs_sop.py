@@ -46,4 +46,4 @@ def get_downstream():
 
 
 def downstream() -> Sweep:
-    return seeds(2)
+    return seeds(1)

@@ -72,9 +72,9 @@ def _downstream(table: Table) -> list[str]:
         mine = [v for many in values for v in many if (v['task'], v['head'], v['metric']) == (*column, metric)]
         seeds = sorted({v.get('fine_tuning_seeds', 1) for v in mine})
         rates = sorted({f'{v["learning_rate"]:g}' for v in mine if 'learning_rate' in v})
-        chosen = f'; learning rate chosen on dev: {" or ".join(rates)}' if rates else ''
+        chosen = f'; learning rate {" or ".join(rates)}' if rates else ''
         notes.append(
-            f'{table.title(column)}: {metric}, mean of {" or ".join(map(str, seeds))} fine-tuning seeds{chosen}'
+            f'{table.title(column)}: {metric}, fine-tuning seeds a run: {" or ".join(map(str, seeds))}{chosen}'
         )
     found = [
         folder.read('downstream.json') or folder.result or {} for arm in table.arms for folder in arm.runs.values()

@@ -80,7 +80,7 @@ def test_the_table_has_a_column_for_each_task_and_size(swept):
     assert table.references['topic', 'finetuned'][0] == 'majority'
     assert table.references['topic', 'finetuned'][1].value == 0.5
     text = table.markdown()
-    assert 'topic finetuned' in text and 'mean of 2 fine-tuning seeds; learning rate chosen on dev: ' in text
+    assert 'topic finetuned' in text and 'fine-tuning seeds a run: 2; learning rate ' in text
     assert 'say the same of every example, and are in the figures' in text
 
 

@@ -79,8 +79,8 @@ def scores(model: Pretrained, texts: Sequence[str], variant: str = 'l2r') -> np.
         asked = places[index], wanted[index]
         log_B = np.asarray(_log_probability(model.encoder, params, tokens_BL, segment_BL, *asked))
         np.add.at(total, owner[index[:real]], log_B[:real])
-    known = np.array([p.whole and len(m[1]) > 0 for p, m in zip(rows, masked, strict=True)])
-    return np.where(known, total, np.nan)
+    whole = np.array([p.whole and len(m[1]) > 0 for p, m in zip(rows, masked, strict=True)])
+    return np.where(whole, total, np.nan)
 
 
 def read(path: str, pairs: int) -> list[dict[str, Any]]:

@@ -58,8 +58,8 @@ def about_cells(table: Table) -> list[str]:
         'unigram': 'the most frequent training token everywhere', 'chance': 'a coin',
         'majority': 'of downstream tasks, the most frequent label, the mean, no entity or no answer',
     }  # fmt: skip
-    if kinds:
-        notes.append('; '.join(f'{kind}: {text}' for kind, text in meaning.items() if kind in kinds))
+    if said := '; '.join(f'{kind}: {text}' for kind, text in meaning.items() if kind in kinds):
+        notes.append(said)
     return notes
 
 

@@ -8,7 +8,8 @@ the sweep's folder and prints the table; half a minute at most. Another arm to c
 prints two arms beside each other in its place, and writes comparison.{md,csv,json} too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from absl import flags
 from etils import epath
@@ -81,19 +82,24 @@ def _page(workdir, folders, table, compared) -> None:
     sweep_page.write(workdir / 'report.html', title, config, table, folders, figures, both)
 
 
-def main() -> int:
+def main(
+    baseline: str | None = None,
+    split: str = 'test',
+    compare: Sequence[str] = (),
+    tensorboard: bool = False,
+    all: bool = False,  # noqa: A002 - the flag's name
+) -> int:
     workdir = epath.Path(cli.workdir())
-    if flags.FLAGS.all:
+    if all:
         results_page.write(workdir, epath.Path('RESULTS.md'))
         return cli.DONE
-    compare = flags.FLAGS.compare
     if compare and len(compare) != 2:
         raise BadInput(f'--compare={",".join(compare)}: two arms would do, as in --compare=nsp,sop')
     folders = sweep.runs_of(workdir)
     if not any(folder.done for folder in folders):
         raise BadInput(f'none of the {len(folders)} runs in {workdir} has finished')
-    write(workdir, folders, flags.FLAGS.baseline, flags.FLAGS.split, compare)
-    if flags.FLAGS.tensorboard:
+    write(workdir, folders, baseline, split, compare)
+    if tensorboard:
         event_files.write(workdir / 'tensorboard', folders)
     return cli.DONE
 
@@ -104,4 +110,6 @@ if __name__ == '__main__':
     flags.DEFINE_list('compare', [], 'Two arms: the first less the second on every task.')
     flags.DEFINE_bool('all', False, 'Write RESULTS.md, of all sweeps whose workdirs lie in --workdir.')
     flags.DEFINE_bool('tensorboard', False, "Write the runs' curves as TensorBoard event files too.")
-    cli.run(main, required=('workdir',))
+    names = ('baseline', 'split', 'compare', 'tensorboard', 'all')
+    values: Callable[[], Any] = lambda: {name: flags.FLAGS[name].value for name in names}
+    cli.run(lambda: main(**values()), required=('workdir',))

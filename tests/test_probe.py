@@ -87,7 +87,8 @@ def test_tasks_without_annotation(name):
 
 
 def test_documents_lie_in_one_split():
-    task = plain_tasks.make('bigram_shift', 'text:x', TEXTS, [], 300, 60)
+    texts = [(f'd{n // 4}', words) for n, (_, words) in enumerate(TEXTS)]  # documents enough for three splits
+    task = plain_tasks.make('bigram_shift', 'text:x', texts, [], 300, 60)
     assert max((task.split_N == n).sum() for n in (1, 2)) <= 60
     for group in np.unique(task.group_N):
         assert len(set(task.split_N[task.group_N == group])) == 1

@@ -42,8 +42,9 @@ def test_a_linear_probe_is_scikit_learns(problem):
             theirs = LogisticRegression(C=1 / (found.penalty_LT[layer, 0] * 800), max_iter=500)
             theirs.fit(x[layer, :800], label[:800])
             assert abs(theirs.score(x[layer, 1200:], label[1200:]) - hit) < 0.0151
-        kernel = strict.params['out']['kernel'][layer, 0]  # with less of a penalty dev stops it before it is there
-        np.testing.assert_allclose(kernel - kernel.mean(1, keepdims=True), theirs.coef_.T, atol=0.03)
+        kernel = strict.params['out']['kernel'][layer, 0]  # dev stops it a little before it is there
+        centred = kernel - kernel.mean(1, keepdims=True)
+        assert np.corrcoef(centred.ravel(), theirs.coef_.T.ravel())[0, 1] > 0.98
 
 
 def test_a_grid_is_its_fits_one_by_one(problem):

@@ -53,7 +53,8 @@ def largest(folder):
 
 def flip(path):
     content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 4
+    for at in range(0, len(content), 101):  # a file may have places that nothing refers to any more
+        content[at] ^= 4
     path.write_bytes(content)
 
 

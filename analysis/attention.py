@@ -190,5 +190,5 @@ if __name__ == '__main__':
     flags.DEFINE_string('source', 'sotu', 'Text where there is no --data, as config.data.source.')
     flags.DEFINE_string('text', None, 'A text for the viewer, up to 128 tokens.')
     flags.DEFINE_string('out', None, 'Where everything is written.')
-    flags.DEFINE_integer('sentences', 500, 'Of each of dev and test at most.')
+    flags.DEFINE_integer('sentences', 500, 'Of each of dev and test at most.', lower_bound=3)
     cli.run(main, required=('checkpoint', 'out'))

@@ -73,7 +73,7 @@ def read(path: Path) -> list[Sentence]:
                 raise BadInput(f'{path}:{number}: {len(columns)} columns; CoNLL-U has 10 with tabs between')
             if '-' in columns[0] or '.' in columns[0]:
                 continue
-            if columns[0] != str(len(rows) + 1) or not columns[6].isdigit():
+            if columns[0] != str(len(rows) + 1) or not columns[6].isdecimal():
                 raise BadInput(
                     f'{path}:{number}: id {columns[0]!r}, head {columns[6]!r}; words are numbered from 1, heads too'
                 )
@@ -95,7 +95,7 @@ def _sentence(rows: list[list[str]], document: str, place: str) -> Sentence:
         at = [head_W[word] if word >= 0 else -1 for word in at]
     if max(at) >= 0:
         raise BadInput(f'{place}: the heads of this sentence go round in a circle')
-    pairs = [dict(pair.split('=', 1) for pair in text.split('|')) if '=' in text else {} for text in feats]
+    pairs = [dict(pair.split('=', 1) for pair in text.split('|') if '=' in pair) for text in feats]
     bare = [relation.partition(':')[0] for relation in relations]
     return Sentence([_solid(word) for word in words], document, list(upos), list(xpos), pairs, head_W, bare)
 

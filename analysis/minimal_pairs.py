@@ -97,9 +97,13 @@ def read(path: str, pairs: int) -> list[dict[str, Any]]:
                 raise BadInput(
                     f'{path}:{number}: no pair; keys UID, linguistics_term, sentence_good and sentence_bad'
                 ) from None
+            if not all(isinstance(pair[name], str) for name in KEYS):
+                raise BadInput(f'{path}:{number}: a value of the pair is no text')
             counts[key] += 1
             if counts[key] <= pairs:
                 found.append(pair)
+    if not found:
+        raise BadInput(f'--data={path} gives no pairs with --pairs={pairs}; 1 or more of a file that has some would do')
     return found
 
 
@@ -139,5 +143,5 @@ if __name__ == '__main__':
     flags.DEFINE_string('data', None, 'BLiMP: JSON lines, .gz too.')
     flags.DEFINE_string('out', None, 'Where everything is written.')
     flags.DEFINE_string('variant', 'l2r', 'l2r or original.')
-    flags.DEFINE_integer('pairs', 100, 'Of each paradigm at most.')
+    flags.DEFINE_integer('pairs', 100, 'Of each paradigm at most.', lower_bound=1)
     cli.run(main, required=('checkpoint', 'data', 'out'))

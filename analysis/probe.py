@@ -193,7 +193,7 @@ def define_flags() -> None:
     flags.DEFINE_string('probe', 'linear', 'linear, mlp or edge.')
     flags.DEFINE_string('word_pool', 'mean', 'first, mean or last: the piece that stands for a word.')
     flags.DEFINE_string('sentence_pool', 'sentence', 'cls, or sentence: the mean over its pieces.')
-    flags.DEFINE_integer('sentences', 2000, 'Training sentences at most; a third of dev, and test.')
+    flags.DEFINE_integer('sentences', 2000, 'Training sentences at most; a third of dev, and test.', lower_bound=3)
     flags.DEFINE_integer(
         'examples', 20_000, 'Training examples (words, arcs) at most; as many of dev and test together.'
     )

@@ -220,5 +220,5 @@ if __name__ == '__main__':
     flags.DEFINE_string('checkpoint', None, 'A run, or a Hugging Face folder.')
     flags.DEFINE_string('data', None, 'CoNLL-U files: a folder, or files with commas between.')
     flags.DEFINE_string('out', None, 'Where everything is written.')
-    flags.DEFINE_integer('sentences', 2000, 'Training sentences at most; a third of dev, and test.')
+    flags.DEFINE_integer('sentences', 2000, 'Training sentences at most; a third of dev, and test.', lower_bound=3)
     cli.run(main, required=('checkpoint', 'data', 'out'))

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import zipfile
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -45,6 +46,11 @@ class Arm:
             read = [self.runs[seed].predictions(*column, split, metric) for seed in seeds]
         except FileNotFoundError as error:
             raise BadInput(f'{error.filename} is missing, though its run counts as finished') from None
+        except (zipfile.BadZipFile, ValueError, KeyError, EOFError):
+            where = ', '.join(str(self.runs[seed].path) for seed in seeds)
+            raise BadInput(
+                f'predictions of {column[0]} are cut or damaged in one of {where}; delete it and run again'
+            ) from None
         weight_N = read[0][1]
         if any(not np.array_equal(weight, weight_N) for _, weight in read):
             raise BadInput(f'the runs of arm {self.name!r} were evaluated on different rows of {column[0]}')

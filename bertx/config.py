@@ -83,6 +83,7 @@ class Run:
             numbers[section] = {name: value for name, value in numbers[section].items() if name != key}
         numbers['rows'] = numbers['rows'] | {'units': units.content(self.rows.units)}
         read = [found for objective in self.objectives.values() if (found := objective.content())]
+        read += [base.source(name) for name in self.objectives if ':' in name]  # those of bertx: NUMERICS_VERSION
         if self.source:
             numbers['init_from'] = self.source.content
         content = json.dumps([NUMERICS_VERSION, self.fingerprint, numbers, *read], sort_keys=True)

@@ -74,16 +74,27 @@ class Engine:
 
     def group(self, planned: list[Planned]) -> None:
         with contextlib.ExitStack() as stack:
-            ours = [p for p in planned if stack.enter_context(self.held(p)) is not None and _fresh(p)]
+            held = [(p, lease) for p in planned if (lease := stack.enter_context(self.held(p))) is not None]
+            ours = [p for p, _ in held if _fresh(p)]
             if len(ours) < 2:
                 return
+
+            def check() -> None:
+                for _, lease in held:
+                    getattr(lease, 'check', lambda: None)()
+
             for p in ours:
                 p.folder.start(p.run, p.store.tokenizer)
             run = ours[0].run
             title = f'{len(ours)} runs, {ours[0].id} and others'
             try:
                 with self.progress(title, run.train['steps'], len(ours) * run.tokens_per_step) as show:
-                    found = together.fit(ours, show)
+
+                    def advance(step: int, numbers: dict[str, float]) -> None:
+                        check()
+                        show(step, numbers)  # noqa: B023 - called inside the block
+
+                    found = together.fit(ours, advance)
             except Exception as error:  # noqa: BLE001 - each alone will show whose fault it was
                 log.error('%s: %s: %s; one after another then', title, type(error).__name__, error)
                 return
@@ -92,7 +103,7 @@ class Engine:
                     if isinstance(found[p.id], NotFinite):
                         raise found[p.id]
                     with p.folder.logging():
-                        finish(p, found[p.id])
+                        finish(p, found[p.id], check)
                 except Exception as error:  # noqa: BLE001
                     self.ended(p, error)
 
@@ -152,7 +163,7 @@ class Engine:
                     check()
                     show(step, numbers)
 
-                run_one(p, advance)
+                run_one(p, advance, check)
         except leases.Lost as error:
             log.warning('%s', error)
             return False
@@ -203,21 +214,22 @@ def _told(p: Planned):
         log.error('%s: that it failed could not be written: %s', p.folder.path, error)
 
 
-def run_one(p: Planned, advance) -> None:
-    """Trains, evaluates, and records one run."""
+def run_one(p: Planned, advance, check: Callable[[], None] = lambda: None) -> None:
+    """Trains, evaluates, and records one run. check: raises where the run is not to be written any more."""
     p.folder.start(p.run, p.store.tokenizer)
     with p.folder.logging():
         state = train.fit(p.run, p.store, p.suite, p.folder, parallel.mesh_of(p.run.train), advance)
-        finish(p, state)
+        finish(p, state, check)
 
 
-def finish(p: Planned, state) -> None:
+def finish(p: Planned, state, check: Callable[[], None] = lambda: None) -> None:
     """Measures a run that is trained, and writes its result."""
     trained, begun = p.folder.seconds(), time.perf_counter()
     measured = p.suite.final(p.run, state)
     for m in measured:
         log.info('%s %s %s, %s head: %.4f', m.split, m.task, m.metric, m.head, m.value)
     wall_s = round(trained + time.perf_counter() - begun, 1)
+    check()
     p.folder.finish(about(p, p.run.train['steps']) | {'wall_s': wall_s}, measured)
 
 

@@ -248,7 +248,7 @@ MODEL_TYPES = {spelling.family: name for name, spelling in SPELLINGS.items()} | 
 
 def read(settings: Settings) -> EncoderConfig:
     """Raises BadInput for what bertx cannot express."""
-    kind = settings.get('model_type', '')
+    kind = str(settings.get('model_type', ''))
     if kind not in SPELLINGS:
         raise unknown(f'{settings.where}: model_type', str(kind), SPELLINGS)
     spelling = SPELLINGS[kind]

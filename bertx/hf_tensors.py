@@ -178,7 +178,10 @@ def _load(path: Path) -> Tensors:
     """All tensors as float32, from one file or from several with an index."""
     names = [WEIGHTS]
     if (path / INDEX).is_file():
-        names = sorted(set(Settings.load(path / INDEX).get('weight_map', {}).values()))
+        listed = Settings.load(path / INDEX).get('weight_map', {})
+        if not isinstance(listed, dict) or not all(isinstance(name, str) for name in listed.values()):
+            raise BadInput(f'{path / INDEX}: weight_map is no map from tensors to files; copy it again')
+        names = sorted(set(listed.values()))
     found: Tensors = {}
     for file in [path / name for name in names]:
         if not file.is_file():

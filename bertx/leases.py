@@ -11,6 +11,7 @@ import pathlib
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 
 BEAT, STALE = 10.0, 90.0  # seconds between two touches, and after how long without one the holder counts as dead
@@ -24,7 +25,7 @@ class Lease:
     """Of its numbered files the last one counts: to take a run over is to make the next one, which one process can."""
 
     def __init__(self, file: pathlib.Path):
-        self.file, self.next = file, _numbered(file.parent, _number(file) + 1)
+        self.file, self.text = file, file.read_text()
         self.released = threading.Event()
         self.thread = threading.Thread(target=self._beat, daemon=True)
         self.thread.start()
@@ -35,14 +36,22 @@ class Lease:
                 os.utime(self.file)
 
     def check(self) -> None:
-        """Raises Lost where the run is somebody else's by now."""
-        if self.next.exists():
+        """Raises Lost where the run is somebody else's by now, or was and is done with."""
+        if not self.mine():
             raise Lost(f'{self.file.parent} was taken over by another process')
+
+    def mine(self) -> bool:
+        """Whether the last file is the one that this process made: numbers begin anew once a run is released."""
+        files = _files(self.file.parent)
+        try:
+            return bool(files) and files[-1].read_text() == self.text
+        except FileNotFoundError:
+            return False
 
     def release(self) -> None:
         self.released.set()
         self.thread.join()
-        if not self.next.exists():
+        if self.mine():
             for file in _files(self.file.parent):  # the last one last: while it stands nobody takes the run
                 file.unlink(missing_ok=True)
 
@@ -69,7 +78,7 @@ def take(folder: pathlib.Path, beaten: list[str] | None = None) -> Lease | None:
     file = _numbered(folder, _number(files[-1]) + 1 if files else 1)
     try:
         with open(file, 'x') as made:
-            json.dump({'host': socket.gethostname(), 'pid': os.getpid()}, made)
+            json.dump({'host': socket.gethostname(), 'pid': os.getpid(), 'token': uuid.uuid4().hex}, made)
     except FileExistsError:
         return None  # another one was faster
     if files and beaten is not None:

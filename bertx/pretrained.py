@@ -12,9 +12,11 @@ import numpy as np
 from etils import epath
 
 from bertx.checkpoint import Trained
+from bertx.encoder import Encoder
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput
 from bertx.text.tokenizer import Tokenizer
+from bertx.types import View
 
 log = logging.getLogger(__name__)
 
@@ -61,24 +63,52 @@ class Pretrained:
 
 def _json(path: epath.Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text())
+        found = json.loads(path.read_text())
     except ValueError:
-        raise BadInput(f'{path} is no JSON; copy the folder again') from None
+        found = None
+    if not isinstance(found, dict):
+        raise BadInput(f'{path} is no JSON object; copy the folder again')
+    return found
 
 
 def _own(path: epath.Path) -> Pretrained:
     trained = Trained(path / 'checkpoints')
     if trained.step is None:
         raise BadInput(f'{path} has no checkpoint yet; let that run finish')
-    params = trained.params()
-    config = EncoderConfig(**_json(path / 'encoder.json'))
+    try:
+        params = trained.params()
+    except Exception as error:  # noqa: BLE001 - whatever the storage raises
+        said = str(error).split('\n')[0][:100]
+        raise BadInput(
+            f'{path}/checkpoints/{trained.step} is damaged ({said}); the run goes on from the one before'
+        ) from None
+    try:
+        config = EncoderConfig(**_json(path / 'encoder.json'))
+    except TypeError as error:
+        raise BadInput(f'{path / "encoder.json"} is no encoder of bertx ({error}); copy the folder again') from None
+    if not (path / 'result.json').exists() and (path / 'config.json').exists():
+        log.warning('%s is not finished: these are its weights after %d steps', path, trained.step)
     if config.delta_embeddings:  # GDES: the tables are the generator's plus what was learned on top
         (generator,) = (x['generator']['encoder'] for x in params.values() if 'generator' in x)
         for name in ('token', 'position'):
             if name in (table := params['encoder']['embeddings']):
                 table[name]['embedding'] = table[name]['embedding'] + generator['embeddings'][name]['embedding']
         config = dataclasses.replace(config, delta_embeddings=False)
+    _check_shapes(path, config, params['encoder'])
     return Pretrained(str(path), config, params, Tokenizer.load(str(path)))
+
+
+def _check_shapes(path: epath.Path, config: EncoderConfig, params: Any) -> None:
+    """Raises BadInput where the arrays are not those of the encoder that encoder.json tells of."""
+    row = View(*(jax.ShapeDtypeStruct((1, 2), np.int32) for _ in range(4)))
+    wanted = jax.eval_shape(Encoder(config).init, jax.random.key(0), row)['params']
+    flat = lambda tree: {jax.tree_util.keystr(key): x.shape for key, x in jax.tree_util.tree_leaves_with_path(tree)}
+    mine, theirs = flat(wanted), flat(params)
+    if odd := sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name)):
+        raise BadInput(
+            f'{path}: {odd[0]} is {mine.get(odd[0])} by encoder.json and {theirs.get(odd[0])} in the checkpoint; copy '
+            'the folder again'
+        )
 
 
 def check_tokenizer(source: Pretrained, tokenizer: Tokenizer) -> None:

@@ -214,6 +214,7 @@ def provenance() -> dict[str, Any]:
         'command': sys.argv,
         'git_commit': git('rev-parse', 'HEAD'),
         'git_diff': (git('diff', 'HEAD') or '')[:DIFF],
+        'git_untracked': (git('ls-files', '--others', '--exclude-standard', '*.py') or '').splitlines(),
         'numerics_version': NUMERICS_VERSION,
         'python': platform.python_version(),
         'packages': {name: importlib.metadata.version(name) for name in PACKAGES},

@@ -190,6 +190,8 @@ def check_workdir(workdir: epath.Path, name: str, config: ConfigDict) -> None:
     if not file.exists():
         return
     theirs = read_json(file)
+    if not isinstance(theirs, dict) or 'runs' not in theirs:
+        raise BadInput(f'{file} lists no runs; delete it, and the sweep writes it again')
     theirs.pop('runs')
     for key in sorted(_flat(mine).keys() | _flat(theirs).keys()):
         a, b = _flat(mine).get(key), _flat(theirs).get(key)
@@ -215,7 +217,10 @@ def runs_of(workdir: epath.Path) -> list[RunFolder]:
     file = workdir / 'sweep.json'
     if not file.exists():
         raise BadInput(f'--workdir={workdir} holds no sweep.json; give the folder of a sweep')
-    return [RunFolder(workdir / 'runs' / name) for name in read_json(file)['runs']]
+    found = read_json(file)
+    if not isinstance(found, dict) or not isinstance(found.get('runs'), list):
+        raise BadInput(f'{file} lists no runs; delete it, and the sweep writes it again')
+    return [RunFolder(workdir / 'runs' / name) for name in found['runs']]
 
 
 def _flat(tree: Any, prefix: str = '') -> dict[str, Any]:

@@ -108,7 +108,8 @@ def about_runs(table: Table, folders: list[RunFolder]) -> list[str]:
     records = [folder.read('provenance.json') for arm in table.arms for folder in arm.runs.values()]
     records = [each for record in records for each in (record, *record.get('resumed', []))]
     commits = dict.fromkeys(
-        f'{record["git_commit"]:.10}' + ' with uncommitted changes' * bool(record.get('git_diff'))
+        f'{record["git_commit"]:.10}'
+        + ' with uncommitted changes' * bool(record.get('git_diff') or record.get('git_untracked'))
         for record in records
         if record.get('git_commit')
     )

@@ -72,6 +72,7 @@ def fit(planned: list[Planned], advance: Callable[[int, dict[str, float]], None]
             batch = stacked([next(stream)[1] for stream in streams])
             state, window = train_step(state, *numbers, roots, vocab, batch)
             stop = asked(done)
+            advance(done, recorders[planned[0].id].watch.shown)
             for i, p in enumerate(planned):
                 if p.id in ended:
                     continue
@@ -80,7 +81,6 @@ def fit(planned: list[Planned], advance: Callable[[int, dict[str, float]], None]
                     recorder.after(done, functools.partial(one, state, i), functools.partial(one, window, i), stop)
                 except NotFinite as error:
                     ended[p.id] = error
-            advance(done, recorders[planned[0].id].watch.shown)
             if stop and done < first.train['steps']:
                 raise Stopped
     return {p.id: one(state, i) for i, p in enumerate(planned)} | ended

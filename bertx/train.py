@@ -204,8 +204,8 @@ def fit(
                 announce(phase, mesh, train_step, state, objectives, hyper, root, vocab, batch)
             state, window = train_step(state, objectives, hyper, root, vocab, batch)
             stop = asked(done)
+            advance(done, recorder.watch.shown)  # which may find that the run is another process's: before any writing
             recorder.after(done, lambda: state, lambda: window, stop)  # noqa: B023 - called before the next step
-            advance(done, recorder.watch.shown)
             if stop and done < run.train['steps']:
                 raise Stopped
     return state

@@ -53,7 +53,7 @@ def run(main: Callable[[], int], required: tuple[str, ...] = ('config', 'workdir
         print('error: ' + ' '.join(str(error).split()), file=sys.stderr)
         code = BAD_INPUT
     except KeyboardInterrupt:
-        console.print('interrupted; the same command goes on from the last checkpoint')
+        console.print('interrupted; the same command goes on from what is finished')
         code = INTERRUPTED
     sys.exit(code)
 
@@ -67,8 +67,8 @@ def _parse(required: tuple[str, ...]) -> None:
         raise BadInput(str(error)) from None
     except FileNotFoundError as error:
         raise BadInput(f'--config: there is no file {error.filename}') from None
-    except (SyntaxError, ImportError, IsADirectoryError) as error:
-        raise BadInput(f'--config: the file cannot be run: {error}') from None
+    except (SyntaxError, ImportError, IsADirectoryError, NameError, ArithmeticError) as error:
+        raise BadInput(f'--config: the file cannot be run: {type(error).__name__}: {error}') from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:  # how ml_collections refuses a key or value
         said: object = error
         while isinstance(said, Exception) and said.args:  # an error of an error, whose str would be quoted twice

@@ -13,6 +13,7 @@ import contextlib
 import pathlib
 import runpy
 import sys
+from typing import Any
 
 import jax
 from absl import flags
@@ -40,8 +41,8 @@ def points(path: str) -> sweep.Sweep:
     names = runpy.run_path(path)
     if 'sweep' not in names:
         raise BadInput(f'--config={path} has no sweep(); for a single run use python -m experiments.pretrain')
-    grid = names['sweep']()
-    if not grid:
+    grid = called(path, names, 'sweep')
+    if not grid or not all(isinstance(point, dict) for point in grid):
         raise BadInput(f'--config={path}: its sweep() returns no points; arm, prod and seeds make some')
     return grid
 
@@ -49,7 +50,20 @@ def points(path: str) -> sweep.Sweep:
 def tuned(path: str) -> tuple[ConfigDict, sweep.Sweep] | None:
     """What each finished run is to be fine-tuned on, where the config file says so."""
     names = runpy.run_path(path)
-    return (names['get_downstream'](), names['downstream']()) if 'downstream' in names else None
+    both = ('get_downstream', 'downstream')
+    return (called(path, names, both[0]), called(path, names, both[1])) if 'downstream' in names else None
+
+
+def called(path: str, names: dict[str, Any], name: str) -> Any:
+    """What a function of the config file returns. Raises BadInput for whatever goes wrong in it."""
+    try:
+        return names[name]()
+    except BadInput:
+        raise
+    except KeyError as error:
+        raise BadInput(f'--config={path}: {name}() is not there, or has no key {error}') from None
+    except Exception as error:  # noqa: BLE001 - a person's own code
+        raise BadInput(f'--config={path}: {name}() fails with {type(error).__name__}: {error}') from None
 
 
 def work(arguments: list[str]) -> int:
@@ -73,7 +87,9 @@ def run_all(progress: engine.Progress) -> tuple[list[sweep.Planned], dict[str, s
         trials = sweep.plan(config, tune.trials(config, grid), workdir / 'tuning', speed)
         if not DRY_RUN.value:
             cli.console.print(f'{len(trials)} runs that choose {config.tune.key}', highlight=False)
-            done_with(trials, progress)
+            tried = done_with(trials, progress)
+            if FAIL_FAST.value and tried.failed:
+                return trials, tried.failed
             grid = tune.choose(config, grid, trials, workdir)
     planned = sweep.plan(config, grid, workdir, speed)
     if len(planned) < len(grid):

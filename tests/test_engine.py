@@ -29,7 +29,7 @@ def planned(store, tmp_path):
     return sweep.plan(small(store), prod(MLM, seeds(4)), epath.Path(tmp_path))
 
 
-def finish(p, _=None, **more):
+def finish(p, *_, **more):
     p.folder.path.mkdir(parents=True, exist_ok=True)
     p.folder.finish(engine.about(p, 1) | more, [])
 
@@ -69,12 +69,14 @@ def test_a_holder_on_another_machine_lives_as_long_as_it_beats(tmp_path):
     late.release()
     assert leases.held(tmp_path)
     found.release()
+    with pytest.raises(leases.Lost):  # nor once the other one is done
+        late.check()
 
 
 def test_several_engines_do_each_run_once(planned, monkeypatch):
     done = collections.Counter()
 
-    def slowly(p, _):
+    def slowly(p, *_):
         time.sleep(0.05)
         done[p.id] += 1
         finish(p)
@@ -102,7 +104,7 @@ def test_several_engines_do_each_run_once(planned, monkeypatch):
 def test_failures_are_told_apart_and_tried_again_by_limits_of_their_own(planned, monkeypatch, error, kind):
     tries = collections.Counter()
 
-    def fail(p, _):
+    def fail(p, *_):
         tries[p.id] += 1
         raise error
 
@@ -126,7 +128,7 @@ def test_a_failure_elsewhere_is_not_tried_again_by_an_engine_that_was_there(plan
 
 
 def test_fail_fast_begins_no_other(planned, monkeypatch):
-    def fail(p, _):
+    def fail(p, *_):
         raise ValueError('?')
 
     monkeypatch.setattr(engine, 'run_one', fail)

@@ -286,7 +286,7 @@ def test_units_without_their_source_are_refused(store, tmp_path):
 def test_a_full_disk_does_not_stop_the_other_runs(store, tmp_path, monkeypatch):
     config, done = small(store), []
 
-    def full(p, _):
+    def full(p, *_):
         if p.id.startswith('none'):
             raise OSError(28, 'No space left on device')
         done.append(p.id)

@@ -1,8 +1,11 @@
 """The contract of an objective, and how one is made from its name and arguments in the config."""
 
 import dataclasses
+import hashlib
 import importlib
+import inspect
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -134,6 +137,11 @@ def find(name: str) -> type[Objective]:
     if len(found) != 1 or name in ABSTRACT:
         raise BadInput(f'module {path} must define one Objective, it defines {len(found)}')
     return found[0]
+
+
+def source(name: str) -> str:
+    """Hash of the text of an objective's module."""
+    return hashlib.sha256(inspect.getsource(sys.modules[find(name).__module__]).encode()).hexdigest()
 
 
 def available() -> list[str]:

@@ -75,6 +75,10 @@ class Classify(TextTask):
         self.positive = self.settings['positive'] or self.labels[-1]
         if self.positive not in self.labels or self.metric == 'f1' and len(self.labels) != 2:
             raise BadInput(f'{self.key}.positive: F1 is of one of two classes, and {self.positive!r} of {self.labels}')
+        if odd := sorted(found - set(self.labels)):
+            raise BadInput(
+                f'{self.key}.labels has no {odd[0]!r}, which training examples have; add it or leave them out'
+            )
         self.number = {label: i for i, label in enumerate(self.labels)}
 
     def labels_of(self, record: Record) -> Sequence[str]:

@@ -124,6 +124,9 @@ def prepare(config: Any) -> Job:
     for key, least in least_of.items():
         if t[key] < least:
             raise BadInput(f'config.train.{key} is {t[key]}; {least} or more would do')
+    for key, least in {'batch': 1, 'examples': 0}.items():
+        if config['evaluation'][key] < least:
+            raise BadInput(f'config.evaluation.{key} is {config["evaluation"][key]}; {least} or more would do')
     data = load(config, tokenizer)
     steps = t['steps'] or t['epochs'] * data.batches
     specs = {

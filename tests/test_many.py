@@ -46,9 +46,8 @@ def check(workdir, runs: int) -> None:
         assert steps == {step: 1 for step in range(1, 7)}
         assert not list(folder.path.glob('lease-*'))
     with open(workdir / 'table.csv') as file:
-        assert {row['arm']: row['n_seeds'] for row in csv.DictReader(file) if row['head'] == 'own'} == {
-            'a': str(runs // 2), 'b': str(runs // 2),
-        }  # fmt: skip
+        seeds = {row['arm']: row['n_seeds'] for row in csv.DictReader(file) if row['head'] == 'own'}
+    assert seeds == {'a': str(runs // 2), 'b': str(runs // 2), 'unigram': '1'}
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """What attention heads look at (Clark et al. 2019).
 
-    python -m analysis.attention --checkpoint=FOLDER --data=../shared/data/ud_english_ewt --out=probes/attention
+    python -m analysis.attention --checkpoint=FOLDER --data=DATA/ud_english_ewt --out=probes/attention
 
 For each head: shares of attention to [CLS], [SEP], punctuation, the token itself, the one before and behind, by weight
 and by norm (Kobayashi et al. 2020); entropies; distances between heads; and with annotated --data which relation a head

@@ -1,6 +1,6 @@
 """Minimum description length: how many bits tell the labels, given the vectors? (Voita & Titov 2020, online code)
 
-    python -m analysis.mdl --checkpoint=FOLDER --task=pos --data=../shared/data/ud_english_ewt --out=probes/mdl
+    python -m analysis.mdl --checkpoint=FOLDER --task=pos --data=DATA/ud_english_ewt --out=probes/mdl
 
 Training examples are sent in portions: the first at log2 K bits each, every other one by a probe fitted on all before
 it. All layers x portions are fitted in one program. Dev chooses penalty and round, and is not charged. Beside each

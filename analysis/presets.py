@@ -1,6 +1,6 @@
 """A paper's analysis of a checkpoint, and what the paper printed.
 
-    python -m analysis.presets --preset=hewitt2019 --checkpoint=FOLDER --data=../shared/data/ud_english_ewt
+    python -m analysis.presets --preset=hewitt2019 --checkpoint=FOLDER --data=DATA/ud_english_ewt
 
 jawahar2019   sentence tasks by layer, [CLS] and an MLP   (with --data those of a treebank; without it the plain ones)
 tenney2019    edge probes of POS and relations over prefixes of layers: expected layer

@@ -1,7 +1,7 @@
 """What each layer knows: probes of every run of a sweep, or of any checkpoint, as table, figures and one HTML page.
 
     python -m analysis.probe --sweep=runs/nsp_vs_sop
-    python -m analysis.probe --checkpoint=FOLDER --task=pos,dep --data=../shared/data/ud_english_ewt --out=probes/minilm
+    python -m analysis.probe --checkpoint=FOLDER --task=pos,dep --data=DATA/ud_english_ewt --out=probes/minilm
 
 Without --data the tasks need no annotation: they are made from --source (the State of the Union addresses). FOLDER is a
 run, or a Hugging Face folder; several with commas between are compared. Writes table.{md,csv}, layers.csv, figures/ and

@@ -1,6 +1,6 @@
 """Structural probe: do distances between vectors follow the syntax tree? (Hewitt & Manning 2019)
 
-    python -m analysis.structural --checkpoint=FOLDER --data=../shared/data/ud_english_ewt --out=probes/structure
+    python -m analysis.structural --checkpoint=FOLDER --data=DATA/ud_english_ewt --out=probes/structure
 
 Squared distances under a linear map B are fitted to distances in the tree, and squared lengths under another to depths,
 by their L1 loss, at all layers in one program. Beside them an untrained encoder and the chain of neighbours. Word

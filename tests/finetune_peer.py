@@ -1,6 +1,6 @@
 """The same fine-tuning in torch + transformers: its losses for the tests, and beside ours on real data.
 
-    python tests/finetune_peer.py --data=/work/shared/data sst2 mrpc cola stsb wnut17_ner policyqa
+    python tests/finetune_peer.py --data=DATA sst2 mrpc cola stsb wnut17_ner policyqa
 
 prints for each task the test figures of three seeds, ours, the peer's and those of random weights, the majority class,
 and the time of a step. Half an hour for each task on two cores; --examples, --epochs and --seeds make it shorter.
@@ -156,7 +156,7 @@ def fit(job) -> tuple[float, float]:
 def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument('tasks', nargs='+')
-    flags.add_argument('--data', default='/work/shared/data')
+    flags.add_argument('--data', required=True)
     for name, value in {'examples': 2000, 'epochs': 3, 'seeds': 3, 'most': 0}.items():
         flags.add_argument(f'--{name}', type=int, default=value)
     flags.add_argument('--learning-rate', type=float, default=5e-5)

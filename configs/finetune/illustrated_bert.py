@@ -13,7 +13,7 @@ from bertx.tasks.heads import FEATURES
 from configs.finetune import real
 
 
-def get_config(root: str = '../shared/data'):
+def get_config(root: str = ''):
     config = real.get_config(f'wnut17_ner,{root}')
     config.optimizer.learning_rate = 1e-3
     config.train.batch = 64

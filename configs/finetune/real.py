@@ -2,7 +2,7 @@
 
     python -m experiments.finetune --config=configs/finetune/real.py:sst2,FOLDER --workdir=runs/sst2 --init_from=FOLDER
 
-The argument names the data set, and the folder that has one folder for each of them, as `../shared/data` has.
+The argument names the data set, and the folder that has one folder for each of them.
 """
 
 from configs.finetune import base
@@ -40,9 +40,9 @@ def data_sets(root: str):
     }  # fmt: skip
 
 
-def get_config(which: str = 'sst2,../shared/data'):
+def get_config(which: str = 'sst2,data'):
     name, _, root = which.partition(',')
-    found = data_sets(root or '../shared/data')
+    found = data_sets(root or 'data')
     config = base.get_config(**{name: found.get(name, {})} if name in found else found)
     if name == 'policyqa':
         config.length, config.buckets = 256, (128, 192)

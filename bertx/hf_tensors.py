@@ -201,6 +201,8 @@ def _load(path: Path) -> Tensors:
     for name, x in found.items():
         if jnp.issubdtype(x.dtype, jnp.floating):
             found[name] = x.astype(np.float32)
+            if not np.isfinite(found[name]).all():
+                raise BadInput(f'{path}: {name} holds nan or inf; weights of a run that went well would do')
         elif not name.endswith(_BUFFERS):
             raise BadInput(f'{path}: {name} is of {x.dtype}; float32, float16 or bfloat16 would do')
     return found

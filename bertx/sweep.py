@@ -192,7 +192,8 @@ def check_workdir(workdir: epath.Path, name: str, config: ConfigDict) -> None:
     theirs = read_json(file)
     if not isinstance(theirs, dict) or 'runs' not in theirs:
         raise BadInput(f'{file} lists no runs; delete it, and the sweep writes it again')
-    theirs.pop('runs')
+    for key in ('runs', 'about'):
+        theirs.pop(key, None)
     for key in sorted(_flat(mine).keys() | _flat(theirs).keys()):
         a, b = _flat(mine).get(key), _flat(theirs).get(key)
         if a != b:
@@ -202,13 +203,14 @@ def check_workdir(workdir: epath.Path, name: str, config: ConfigDict) -> None:
 
 
 @hosts.by_one
-def record(workdir: epath.Path, name: str, config: ConfigDict, planned: list[Planned]) -> None:
+def record(workdir: epath.Path, name: str, config: ConfigDict, planned: list[Planned], about: str = '') -> None:
     """sweep.json: what the workdir is for, and the runs that the sweep consists of, in their order.
 
-    Called by who is alone in the workdir, which another sweep may have taken since it was first looked at.
+    about: what is to be read beside its tables. Called by who is alone in the workdir, which another sweep may have
+    taken since it was first looked at.
     """
     check_workdir(workdir, name, config)
-    content = {'sweep': name, 'config': plain(config), 'runs': [p.id for p in planned]}
+    content = {'sweep': name, 'config': plain(config), 'runs': [p.id for p in planned], 'about': about}
     write_atomically(workdir / 'sweep.json', json.dumps(content, indent=1))
 
 

@@ -15,14 +15,23 @@ SCALES = ('tiny', 'small', 'paper')
 ERA = ('era', 'finetuned')  # the column that stands in for a paper's downstream tasks: whose time is a paragraph of?
 
 
-def at(scale: str, steps: int = 300, paper=None):
-    """steps: of the tiny runs. paper: changes the published BERT recipe into the paper's own."""
+def at(scale: str, steps: int = 300, paper=None, tasks=('mlm',), refit=()):
+    """steps: of the tiny runs. paper: changes the published BERT recipe into the paper's own.
+
+    tasks: that the arms are measured on; refit: those of them that some arms have no head for, or not one alike.
+    """
+    config = _at(scale, steps, paper)
+    config.evaluation.tasks, config.evaluation.refit.tasks = tasks, refit
+    return config
+
+
+def _at(scale: str, steps: int, paper):
     if scale == 'tiny':
         config = nsp_vs_sop.get_config('tiny')
         config.train.steps = steps
         config.train.validate_every = steps
         config.evaluation.update(test_rows=2048, validation_rows=256)
-        config.evaluation.refit.update(rows=2048, steps=300)
+        config.evaluation.refit.update(rows=2048, steps=200)
         return config
     if scale == 'small':
         config = base.get_config('small')

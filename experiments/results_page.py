@@ -1,6 +1,7 @@
 """RESULTS.md: every sweep of a folder with its command, table, contrasts and main figure, as they came out."""
 
 import datetime
+import inspect
 import os
 import platform
 import shlex
@@ -26,12 +27,19 @@ def write(folder: epath.Path, file: epath.Path) -> None:
     for path in sweeps:
         about = results.read_json(path / 'sweep.json')
         folders = [RunFolder(path / 'runs' / name) for name in about['runs']]
-        parts += [f'## {about["sweep"]}', *_said(folders), (path / 'table.md').read_text()]
+        parts += [f'## {about["sweep"]}', *_about(about.get('about', '')), *_said(folders)]
+        parts.append((path / 'table.md').read_text())
         if (path / 'contrasts.md').exists():
             parts += ["### The paper's contrasts", (path / 'contrasts.md').read_text()]
         if (path / FIGURE).exists():
             parts.append(f'![{about["sweep"]}: differences]({os.path.relpath(path / FIGURE, file.parent)})')
     results.write_atomically(file, '\n\n'.join(part.strip() for part in parts) + '\n')
+
+
+def _about(text: str) -> list[str]:
+    """The config file's head without its command, which the provenance has."""
+    paragraphs = inspect.cleandoc(text).split('\n\n')
+    return [part.replace('\n', ' ') for part in paragraphs if part and not part.startswith(' ')]
 
 
 def _said(folders: Sequence[RunFolder]) -> list[str]:

@@ -103,8 +103,9 @@ def run_all(progress: engine.Progress) -> tuple[list[sweep.Planned], dict[str, s
     if DRY_RUN.value:
         return planned, {}
     workdir.mkdir(parents=True, exist_ok=True)
-    sweep.record(workdir, name, config, planned)
-    if 'published' in (names := runpy.run_path(path)):
+    names = runpy.run_path(path)
+    sweep.record(workdir, name, config, planned, names.get('__doc__') or '')
+    if 'published' in names:
         published.record(workdir, names['published']())
     worker = done_with(planned, progress)
     if further and hosts.leads():

@@ -15,6 +15,7 @@ from configs import papers, sweeps
 from experiments import results_page
 from tests.test_tables import measured, run
 
+ABOUT = 'What is it?\n\n    python -m it\n\nOne\nrate.\n'
 PRESETS = sorted(name for _, name, _ in pkgutil.iter_modules(sweeps.__path__))
 TABLES = [name for name in PRESETS if hasattr(importlib.import_module(f'configs.sweeps.{name}'), 'published')]
 
@@ -66,10 +67,30 @@ def test_a_page_of_all_sweeps(tmp_path):
         results_page.write(epath.Path(tmp_path), epath.Path(tmp_path) / 'RESULTS.md')
     work = tmp_path / 'a'
     found = run(work, 'none', 0, [measured(('mlm', 'own'), 0.5, 0)], command=['x', '--flag'], devices=['cpu:0'])
-    (work / 'sweep.json').write_text(json.dumps({'sweep': 'a', 'runs': [found.path.name]}))
+    (work / 'sweep.json').write_text(json.dumps({'sweep': 'a', 'runs': [found.path.name], 'about': ABOUT}))
     (work / 'table.md').write_text('| arm |')
     (work / 'contrasts.md').write_text('| contrast |')
     results_page.write(epath.Path(tmp_path), epath.Path(tmp_path) / 'RESULTS.md')
     text = (tmp_path / 'RESULTS.md').read_text()
-    for part in ('## a', '| arm |', '| contrast |', 'python -m experiments.sweep --flag', '1 of 1 runs done'):
+    for part in (
+        '## a',
+        'What is it?\n\nOne rate',
+        '| arm |',
+        '| contrast |',
+        'python -m experiments.sweep --flag',
+        '1 of 1 runs done',
+    ):
         assert part in text
+
+
+def test_masked_tokens_are_compared_where_the_paper_does_not(tmp_path):
+    own, era = ('mlm', 'own'), ('era', 'finetuned')
+    folders = [
+        run(tmp_path, arm, seed, [measured(own, value, seed)])
+        for seed in range(3)
+        for arm, value in (('mlm', 0.5), ('ltr', 0.2))
+    ]
+    asked = of_table(('MNLI-m',), 'mlm', {'mlm': (83.9,), 'ltr': (82.1,)}, era)
+    theirs, masked = published.rows(asked, folders, 'test')
+    assert theirs['difference'] == masked['paper'] == masked['sign agrees'] == '–'
+    assert masked['difference'].startswith('-30.0') and masked['contrast'] == 'ltr less mlm'

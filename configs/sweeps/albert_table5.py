@@ -10,9 +10,11 @@ from bertx.sweep import Sweep, arm, chain
 from configs import papers
 from configs.papers import downstream, get_downstream  # noqa: F401 - read by experiments.sweep
 
+PAIRS = ('nsp', 'sop')
+
 
 def get_config(scale: str = 'tiny'):
-    return papers.at(scale, steps=700, paper=papers.albert)
+    return papers.at(scale, steps=400, paper=papers.albert, tasks=('mlm', *PAIRS), refit=PAIRS)
 
 
 def sweep() -> Sweep:
@@ -26,7 +28,7 @@ def sweep() -> Sweep:
 
 
 def published() -> list[Published]:
-    intrinsic = {name.upper(): (name, 'refit') for name in ('nsp', 'sop')} | {'MLM': ('mlm', 'own')}
+    intrinsic = {name.upper(): (name, 'refit') for name in PAIRS} | {'MLM': ('mlm', 'own')}
     measures = ('MLM', 'NSP', 'SOP', 'SQuAD 2.0', 'MNLI-m', 'SST-2', 'RACE')
     return of_table(measures, 'none', {
         'none': (54.9, 52.4, 53.3, 78.1, 81.5, 89.9, 61.7),

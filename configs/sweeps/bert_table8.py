@@ -21,9 +21,7 @@ SHARES = {
 
 
 def get_config(scale: str = 'tiny'):
-    config = papers.at(scale, steps=250)
-    config.evaluation.tasks = config.evaluation.refit.tasks = ('mlm',)
-    return config
+    return papers.at(scale, steps=150)
 
 
 def sweep() -> Sweep:

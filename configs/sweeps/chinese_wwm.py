@@ -12,9 +12,8 @@ from configs import papers
 
 
 def get_config(scale: str = 'tiny'):
-    config = papers.at(scale)
+    config = papers.at(scale, steps=400)
     config.data.update(source='text:chinese', language='zh', words='jieba')
-    config.evaluation.tasks = config.evaluation.refit.tasks = ('mlm',)
     return config
 
 

@@ -12,9 +12,7 @@ from configs.papers import downstream, get_downstream  # noqa: F401 - read by ex
 
 
 def get_config(scale: str = 'tiny'):
-    config = papers.at(scale, paper=papers.dinkytrain)
-    config.evaluation.tasks = config.evaluation.refit.tasks = ('mlm',)
-    return config
+    return papers.at(scale, steps=250, paper=papers.dinkytrain)
 
 
 def sweep() -> Sweep:

@@ -11,10 +11,9 @@ from configs.papers import downstream, get_downstream  # noqa: F401 - read by ex
 
 
 def get_config(scale: str = 'tiny'):
-    config = papers.at(scale)
-    config.evaluation.tasks = config.evaluation.refit.tasks = ('mlm',)
+    config = papers.at(scale, refit=('mlm',))
     if scale == 'tiny':
-        config.budget.update(of='flops', amount=1.5e12)
+        config.budget.update(of='flops', amount=8e11)
     return config
 
 

@@ -12,10 +12,9 @@ from configs.papers import downstream, get_downstream  # noqa: F401 - read by ex
 
 
 def get_config(scale: str = 'tiny'):
-    config = papers.at(scale, paper=papers.roberta)
+    config = papers.at(scale, steps=250, paper=papers.roberta)
     config.evaluation.format = 'segment_pair'
     config.evaluation.packing = 1
-    config.evaluation.tasks = config.evaluation.refit.tasks = ('mlm',)
     return config
 
 

@@ -14,9 +14,8 @@ SPANS = {'select': {'name': 'spans'}}
 
 
 def get_config(scale: str = 'tiny'):
-    config = papers.at(scale, paper=papers.spanbert)
+    config = papers.at(scale, steps=300, paper=papers.spanbert)
     config.evaluation.format = 'full_sentences'
-    config.evaluation.tasks = config.evaluation.refit.tasks = ('mlm',)
     return config
 
 

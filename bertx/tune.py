@@ -33,6 +33,20 @@ def trials(config: ConfigDict, grid: Sweep) -> Sweep:
     return prod(list(arms.values()), [{t.key: value} for value in t['values']], [{'seed': s} for s in t.seeds], steps)
 
 
+def check(config: ConfigDict, planned: list[Planned]) -> None:
+    """Raises BadInput where the losses are to be added up, and an arm's do not weigh alike in its training."""
+    for p in planned:
+        for name, objective in p.run.objectives.items():
+            weights = {
+                field: float(x) for field, x in vars(objective).items() if field.endswith('weight') and x is not None
+            }
+            if not config.tune.metric and any(weight != 1.0 for weight in weights.values()):
+                raise BadInput(
+                    f'config.tune.metric is empty, so losses are added up as they are, but arm {p.arm!r} has '
+                    f'config.objectives.{name} with {weights}; a metric of all arms would do, such as mlm/loss'
+                )
+
+
 def choose(config: ConfigDict, grid: Sweep, planned: list[Planned], workdir: epath.Path) -> Sweep:
     """The grid, with the best value in each point; what was tried goes to tune.json, for the tables."""
     t, found = config.tune, dict[str, dict[float, list[float]]]()

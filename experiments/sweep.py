@@ -85,6 +85,7 @@ def run_all(progress: engine.Progress) -> tuple[list[sweep.Planned], dict[str, s
     speed = benchmark.Speeds(workdir, mesh)
     if config.tune.key:
         trials = sweep.plan(config, tune.trials(config, grid), workdir / 'tuning', speed)
+        tune.check(config, trials)
         if not DRY_RUN.value:
             cli.console.print(f'{len(trials)} runs that choose {config.tune.key}', highlight=False)
             tried = done_with(trials, progress)

@@ -8,7 +8,7 @@ from etils import epath
 
 from bertx import engine, sweep, tune
 from bertx.errors import BadInput
-from bertx.sweep import prod, seeds
+from bertx.sweep import arm, prod, seeds
 from tests.test_sweep import ARMS, silent, small
 
 GRID = prod(ARMS[:2], seeds(2))
@@ -51,6 +51,14 @@ def test_a_trial_that_failed_is_never_chosen(store, tmp_path):
     assert tune.score(trials[0].folder, '') == math.inf
     (point,) = tune.choose(config, GRID[:1], trials, epath.Path(tmp_path))
     assert point['optimizer.learning_rate'] == 1e-3
+
+
+def test_losses_that_do_not_weigh_alike_are_not_added(store, tmp_path):
+    arms = arm('electra', objectives={'electra': {}})
+    plan = lambda config: sweep.plan(config, tune.trials(config, arms), epath.Path(tmp_path) / 'tuning')
+    with pytest.raises(BadInput, match=r"config.objectives.electra with {.*'weight': 50"):
+        tune.check(config := tuned(store), plan(config))
+    tune.check(config := tuned(store, metric='electra/loss'), plan(config))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from typing import Any
 from bertx.config import Run
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput, unknown
+from bertx.objectives.generator import GeneratorObjective
 
 KINDS = ('steps', 'tokens', 'flops', 'electra_flops', 'seconds')
 
@@ -16,7 +17,8 @@ def electra_flops(run: Run) -> float:
     (google-research/electra, flops_computation.py; Clark et al. 2020, appendix)
     """
     batch, length, e = run.train['batch'], run.rows.length, run.encoder
-    lookups = 2.0 * length * _looked_up(e)
+    generators = [o.network(e) for o in run.objectives.values() if isinstance(o, GeneratorObjective)]
+    lookups = 2.0 * length * sum(map(_looked_up, [e, *generators]))
     more = sum(o.flops(e, length) for o in run.objectives.values())
     return 2.0 * batch * (length * e.flops_per_token(length) + more + lookups)
 

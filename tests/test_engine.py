@@ -207,6 +207,21 @@ def test_arms_get_the_same_budget(store, tmp_path, kind, cost):
         sweep.plan(config, ARMS[:1], epath.Path(tmp_path), lambda *_: 0.5)
 
 
+def test_a_generator_looks_up_too_as_electra_counts(store, tmp_path):
+    arms = [*arm('mlm', objectives={'mlm': {}}), *arm('electra', objectives={'electra': {'width': 0.5}})]
+    mlm, electra = (p.run for p in sweep.plan(small(store), prod(arms), epath.Path(tmp_path)))
+    e, length = mlm.encoder, mlm.rows.length
+    rows = e.vocab_size + e.max_positions + e.type_vocab
+    one, two = (
+        electra_flops(run) / 2 / run.train['batch']
+        - length * e.flops_per_token(length)
+        - sum(o.flops(e, length) for o in run.objectives.values())
+        for run in (mlm, electra)
+    )
+    assert one == pytest.approx(2 * length * rows * e.width)
+    assert two == pytest.approx(2 * one)  # tied tables have the encoder's width
+
+
 def test_a_dry_run_lists_what_there_is_to_do(planned, monkeypatch):
     monkeypatch.setattr(dry_run, 'rate', lambda: 1e9)
     finish(planned[0], wall_s=120.0)

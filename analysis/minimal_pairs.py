@@ -130,6 +130,8 @@ def main() -> int:
     hit_N = np.where(np.isnan(good) | np.isnan(bad), np.nan, (good > bad) + 0.5 * (good == bad))
     rows = lines(pairs, hit_N)
     note = f'pseudo-log-likelihood, variant {f.variant}; a tie counts half; people: 0.886 (Warstadt et al. 2020)'
+    if left_out := int(np.isnan(hit_N).sum()):
+        note += f'; {left_out} pairs left out, as a sentence is longer than the model reads or has no pieces'
     out.mkdir(parents=True, exist_ok=True)
     results.write_atomically(epath.Path(out / 'blimp.md'), page.markdown(rows) + f'\n{note}\n')
     np.savez(out / 'blimp.npz', good=good, bad=bad)

@@ -102,7 +102,7 @@ def matrix(table: Table, path) -> Figure:
     axes.grid(which='minor', color='white', linewidth=2)
     axes.tick_params(which='minor', length=0)
     axes.spines[:].set_visible(False)
-    figure.colorbar(image, ax=axes, label='above unigram / chance', pad=0.02)
+    figure.colorbar(image, ax=axes, label='above unigram, chance or majority', pad=0.02)
     _caption(
         figure,
         f'accuracy on the {table.split} split with 95 % intervals; compared with {table.baseline}; '

@@ -143,8 +143,6 @@ def run(job: Job, folder: RunFolder, arm: str, advance: Callable[..., None] = la
     for name in ('metrics.jsonl', 'timing.jsonl'):  # a killed run starts over
         (folder.path / name).unlink(missing_ok=True)
     with folder.logging():
-        for line in job.data.about():
-            log.info(line)
         best = fit(job, folder, advance)
         found, collapsed = [], []
         for name, task in job.tasks.items():

@@ -117,7 +117,7 @@ def check_tokenizer(source: Pretrained, tokenizer: Tokenizer) -> None:
     for piece, i in tokenizer.vocabulary.items():
         if theirs.get(i, piece) != piece:
             raise BadInput(
-                f'config.init_from: id {i} is {piece!r} in config.data and {theirs[i]!r} in {source.folder}; '
+                f'id {i} is {piece!r} in config.data and {theirs[i]!r} in {source.folder}; '
                 f'config.data.tokenizer={source.folder}, or that one with new pieces behind, would do'
             )
 

@@ -2,6 +2,7 @@
 
     pip install "jax[tpu]"
     python -m experiments.compile --config=configs/base.py:base --topology=v5e:4x4
+    python -m experiments.compile --config=configs/sweeps/electra_table5.py:paper --arm=electra --topology=v5e:4x4
 
 A minute for BERT-base; with its layers unrolled (config.encoder.unroll=12), many. Prints memory, FLOPs and collectives
 of a device; exit code 2 and one line if it does not fit. Topologies: v5e:2x4, v5e:4x4, v5e:16x16, v6e:2x4, v5p:2x2x1
@@ -13,20 +14,30 @@ import time
 import jax
 from absl import flags
 
-from bertx import ahead, footprint
+from bertx import ahead, footprint, sweep
 from bertx.config import Run
+from bertx.errors import unknown
 from experiments import cli
+from experiments.sweep import points
 
 TOPOLOGY = flags.DEFINE_string('topology', None, 'Generation and shape of the slice, such as v5e:4x4.')
+ARM = flags.DEFINE_string('arm', '', "Of the sweep in --config; '': its config as it stands.")
 
 
 def main() -> int:
     jax.config.update('jax_platforms', 'cpu')  # the TPU plugin would look for a TPU of this machine
-    config = cli.CONFIG.value
+    config = arm(cli.CONFIG.value) if ARM.value else cli.CONFIG.value
     mesh = ahead.topology(str(TOPOLOGY.value), config.train.fsdp)
     for run, *_ in ahead.run_of(config).phases:
         show(run, mesh, config.data.vocab_size)
     return cli.DONE
+
+
+def arm(config):
+    found = {point['arm']: point for point in points(cli.config_file())}
+    if ARM.value not in found:
+        raise unknown('--arm', ARM.value, found)
+    return sweep.overlay(config, found[ARM.value])
 
 
 def show(run: Run, mesh, vocab_size: int) -> None:

@@ -22,7 +22,8 @@ HEAD = ('contrast', 'measure', 'paper', 'ours, on', 'difference', 'sign agrees',
 DATA = {
     'MNLI-m': 'tfds:glue/mnli', 'QNLI': 'tfds:glue/qnli', 'MRPC': 'tfds:glue/mrpc', 'SST-2': 'tfds:glue/sst2',
     'QQP': 'tfds:glue/qqp', 'SQuAD 1.1': 'tfds:squad/v1.1', 'SQuAD 2.0': 'tfds:squad/v2.0', 'NER': 'tfds:conll2003',
-    'GLUE': 'tfds:glue/*', 'RACE': 'tfds:race/high', 'CMRC 2018': 'the file cmrc2018_dev.json',
+    'GLUE': 'tfds:glue/*', 'RACE': 'multiple choice, which bertx has no task for',
+    'CMRC 2018': 'its SQuAD-like json files', 'XNLI': 'a tsv file, its Chinese part',
 }  # fmt: skip
 
 
@@ -73,7 +74,8 @@ def rows(published: Sequence[Published], folders: Iterable[RunFolder], split: st
     made = {b: tables.make(folders, b, split) for b in {p.baseline for p in published} & _arms(folders)}
     for p in _with_masks(published):
         table = made.get(p.baseline)
-        found = [(c, table.cells[p.arm, c]) for c in p.columns if table and (p.arm, c) in table.cells]
+        there = [c for asked in p.columns for c in (table.columns if table else ()) if _is(asked, c)]
+        found = [(c, table.cells[p.arm, c]) for c in there if table and (p.arm, c) in table.cells]
         column, cell = next(((c, cell) for c, cell in found if cell.difference), (None, None))
         line = dict.fromkeys(HEAD, ABSENT)
         line |= {'contrast': f'{p.arm} less {p.baseline}', 'measure': p.measure}
@@ -110,14 +112,19 @@ def report(published: Sequence[Published], folders: Iterable[RunFolder], split: 
     if absent:
         notes.append(
             'n/a here, so another column stands in: '
-            + ', '.join(f'{m} ({DATA.get(m, "see the paper")})' for m in absent)
-            + '; name the data in get_downstream() and they are measured'
+            + ', '.join(f'{m} ({DATA[m]})' for m in absent)
+            + '; with the data in get_downstream() they are measured'
         )
     return markdown([[escaped(text) for text in row] for row in [HEAD, *(line.values() for line in lines)]], notes)
 
 
+def _is(asked: Column, column: Column) -> bool:
+    """A downstream task's column says how many examples it was trained on: 'era n=2000'."""
+    return column == asked or (column[0].partition(' n=')[0], column[1]) == asked
+
+
 def _stands_in(p: Published, line: dict[str, Any]) -> bool:
-    return line['ours, on'] != ' '.join(p.columns[0])
+    return p.measure in DATA and not line['ours, on'].startswith(p.columns[0][0])
 
 
 def _arms(folders: Iterable[RunFolder]) -> set[str]:

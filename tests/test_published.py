@@ -83,14 +83,18 @@ def test_a_page_of_all_sweeps(tmp_path):
         assert part in text
 
 
-def test_masked_tokens_are_compared_where_the_paper_does_not(tmp_path):
-    own, era = ('mlm', 'own'), ('era', 'finetuned')
+def test_masked_tokens_and_tasks_of_any_size_stand_in(tmp_path):
+    own, era = ('mlm', 'own'), ('era n=20', 'finetuned')
     folders = [
-        run(tmp_path, arm, seed, [measured(own, value, seed)])
+        run(tmp_path, arm, seed, [measured(own, value, seed), measured(era, 1 - value, seed)])
         for seed in range(3)
         for arm, value in (('mlm', 0.5), ('ltr', 0.2))
     ]
-    asked = of_table(('MNLI-m',), 'mlm', {'mlm': (83.9,), 'ltr': (82.1,)}, era)
-    theirs, masked = published.rows(asked, folders, 'test')
-    assert theirs['difference'] == masked['paper'] == masked['sign agrees'] == '–'
+    asked = of_table(('MNLI-m', 'MLM'), 'mlm', {'mlm': (83.9, 1.0), 'ltr': (82.1, 2.0)}, ('era', 'finetuned'))
+    theirs, _, masked = published.rows(asked, folders, 'test')
+    assert theirs['ours, on'].startswith('era n=20') and theirs['difference'].startswith('+')
+    assert theirs['sign agrees'] == 'no'
+    assert masked['paper'] == masked['sign agrees'] == '–'
     assert masked['difference'].startswith('-') and masked['contrast'] == 'ltr less mlm'
+    said = published.report(asked, folders, 'test')
+    assert 'MNLI-m (tfds:glue/mnli)' in said and 'MLM (' not in said

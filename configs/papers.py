@@ -5,13 +5,17 @@
 :paper  the published recipe, on Wikipedia by TensorFlow Datasets. `experiments.compile` says whether it fits.
 """
 
+import os
+import pathlib
+
 from bertx.errors import unknown
 from bertx.sweep import Sweep, prod, seeds
 from configs import base
-from configs.finetune import quick
+from configs.finetune import quick, real
 from configs.sweeps import nsp_vs_sop
 
 SCALES = ('tiny', 'small', 'paper')
+GLUE = ('sst2', 'mrpc')
 ERA = ('era', 'finetuned')  # the column that stands in for a paper's downstream tasks: whose time is a paragraph of?
 
 
@@ -110,8 +114,14 @@ def runs(arms: Sweep) -> Sweep:
 
 
 def get_downstream():
-    return quick.get_config()
+    """Whose time, and of $BERTX_DATA those GLUE tasks that papers report and that it has a folder for."""
+    config, root = quick.get_config(), os.environ.get('BERTX_DATA', '')
+    if root:
+        there = {name: pathlib.Path(root, name).is_dir() for name in GLUE}
+        config.tasks.update({name: task for name, task in real.data_sets(root).items() if there.get(name)})
+    return config
 
 
 def downstream() -> Sweep:
-    return seeds(1)
+    """Each task by itself."""
+    return [{'use': (name,), 'arm': name} for name in get_downstream().tasks]

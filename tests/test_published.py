@@ -98,3 +98,12 @@ def test_masked_tokens_and_tasks_of_any_size_stand_in(tmp_path):
     assert masked['difference'].startswith('-') and masked['contrast'] == 'ltr less mlm'
     said = published.report(asked, folders, 'test')
     assert 'MNLI-m (tfds:glue/mnli)' in said and 'MLM (' not in said
+
+
+def test_real_tasks_are_columns_where_their_data_are(tmp_path, monkeypatch):
+    monkeypatch.delenv('BERTX_DATA', raising=False)
+    assert [point['use'] for point in papers.downstream()] == [('era',)]
+    (tmp_path / 'sst2').mkdir()
+    monkeypatch.setenv('BERTX_DATA', str(tmp_path))
+    assert [point['use'] for point in papers.downstream()] == [('era',), ('sst2',)]
+    assert papers.get_downstream().tasks.sst2.train == f'{tmp_path}/sst2/train.tsv'

@@ -100,7 +100,7 @@ def attach(folder: RunFolder, config: ConfigDict, points: Sweep, progress: Calla
     """
     try:
         planned = plan_for(folder, config, points)
-    except BadInput as error:  # this run's encoder will not do: a causal one, say
+    except BadInput as error:  # this run's encoder will not do: its rows are too short, say
         return {folder.path.name: str(error)}
     failed = run_all(planned, progress)
     columns: dict[tuple[str, ...], dict[str, list[Planned]]] = defaultdict(lambda: defaultdict(list))

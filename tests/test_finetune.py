@@ -218,6 +218,23 @@ def test_the_second_to_last_layer_is_the_second_to_last():
     assert chosen('concat_last_4') == [1, 2, 3, 4] and chosen('sum_all') == [10]
 
 
+@pytest.mark.parametrize('features', ['', 'mix'])
+def test_a_causal_encoder_is_read_at_its_last_token(features):
+    config, spec = small('bert', causal=True), heads.HeadSpec('classify', 2, features)
+    encoder, x_BLD = params(config)['encoder'], np.zeros((1, 1, config.width), np.float32)
+    states = np.broadcast_to(x_BLD, (config.layers + 1, *x_BLD.shape)) if features else x_BLD
+    head = heads.TaskHead(config, spec).init(jax.random.key(0), states)['params']
+
+    def logits(tokens, length):
+        batch = {name: np.zeros((1, length), np.int32) for name in ('tokens', 'segment_ids', 'type_ids')}
+        batch['tokens'][0, : len(tokens)], batch['segment_ids'][0, : len(tokens)] = tokens, 1
+        return heads.logits(config, spec, encoder, head, batch | {'positions': np.arange(length)[None]})
+
+    np.testing.assert_allclose(logits([0, 7, 8, 1], 4), logits([0, 7, 8, 1], 6), rtol=2e-5)
+    for other in ([0, 7, 9, 1], [0, 7, 8, 2]):  # a [CLS] that sees nothing behind it would not tell
+        assert not np.allclose(logits([0, 7, 8, 1], 4), logits(other, 4), rtol=2e-4, atol=0)
+
+
 def test_several_tasks_share_an_encoder_in_the_given_shares(source, tasks, tmp_path):
     config = settings(source, tasks, 'classify', 'tag', 'qa', train__steps=40)
     config.mix.shares = (50, 30, 20)

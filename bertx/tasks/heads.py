@@ -11,7 +11,7 @@ from bertx.embeddings import Dropout
 from bertx.encoder import Encoder, encode
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import unknown
-from bertx.heads import Pooler
+from bertx.heads import Pooler, gather
 from bertx.losses import cross_entropy
 from bertx.types import DropoutRates, View
 
@@ -39,8 +39,11 @@ class TaskHead(nn.Module):
     spec: HeadSpec
 
     @nn.compact
-    def __call__(self, x, rates: DropoutRates | None = None):
-        """x: [B, L, D], or all states [N, B, L, D] where the spec has features. [B, classes] or [B, L, classes]."""
+    def __call__(self, x, rates: DropoutRates | None = None, at_B1=None):
+        """x: [B, L, D], or all states [N, B, L, D] where the spec has features. [B, classes] or [B, L, classes].
+
+        at_B1: what is pooled, if not [CLS].
+        """
         c, spec = self.config, self.spec
         if spec.features == 'mix':
             shares_N = jax.nn.softmax(self.param('mix', nn.initializers.zeros, (c.layers + 1,)))
@@ -48,7 +51,7 @@ class TaskHead(nn.Module):
         elif spec.features:
             x = chosen(spec.features, x)
         if spec.kind in POOLED:
-            x = Pooler(c, name='pooler')(x[:, :1])[:, 0]
+            x = Pooler(c, name='pooler')(x[:, :1] if at_B1 is None else gather(x, at_B1))[:, 0]
         elif c.pooler_norm:  # ModernBERT has one head for all its tasks
             x = Pooler(c, name='pooler')(x)
         x = Dropout()(x.astype(jnp.float32), rates and rates.hidden)
@@ -78,7 +81,9 @@ def logits(config: EncoderConfig, spec: HeadSpec, encoder: Any, head: Any, batch
     else:
         encoded: Any = Encoder(config).apply({'params': encoder}, view, rates, rngs=rngs(0))
         x = encoded.hidden_BLD
-    return TaskHead(config, spec).apply({'params': head}, x, rates, rngs=rngs(1))
+    # A causal encoder's [CLS] has read nothing; its last token has read all.
+    at_B1 = view.segment_ids.sum(1, keepdims=True) - 1 if config.causal else None
+    return TaskHead(config, spec).apply({'params': head}, x, rates, at_B1, rngs=rngs(1))
 
 
 def loss(spec: HeadSpec, found, batch: dict[str, Any], class_weights_C):

@@ -101,10 +101,6 @@ def prepare(config: Any) -> Job:
     tokenizer = source.tokenizer if source else Tokenizer.load(config['tokenizer'])
     shape = {'encoder': config['encoder'], 'rows': {'length': config['length']}}
     encoder = encoder_config(shape, tokenizer.vocab_size, source.encoder if source else None)
-    if encoder.causal:
-        raise BadInput(
-            'config.init_from is a causal encoder, whose [CLS] has read nothing; a bidirectional one would do'
-        )
     if config['features'] not in heads.FEATURES:
         raise unknown('config.features', config['features'], heads.FEATURES)
     if config['features'] in ('sum_last_4', 'concat_last_4') and encoder.layers < 3:

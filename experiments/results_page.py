@@ -14,6 +14,7 @@ from bertx.errors import BadInput
 from bertx.results import RunFolder
 
 FIGURE = 'figures/differences.png'
+PICTURES = 'analysis/pictures'  # where the README's lie: workdirs come and go
 
 
 def write(folder: epath.Path, file: epath.Path) -> None:
@@ -32,7 +33,10 @@ def write(folder: epath.Path, file: epath.Path) -> None:
         if (path / 'contrasts.md').exists():
             parts += ["### The paper's contrasts", (path / 'contrasts.md').read_text()]
         if (path / FIGURE).exists():
-            parts.append(f'![{about["sweep"]}: differences]({os.path.relpath(path / FIGURE, file.parent)})')
+            picture = file.parent / PICTURES / f'{about["sweep"]}_differences.png'
+            picture.parent.mkdir(parents=True, exist_ok=True)
+            (path / FIGURE).copy(picture, overwrite=True)
+            parts.append(f'![{about["sweep"]}: differences]({PICTURES}/{picture.name})')
     results.write_atomically(file, '\n\n'.join(part.strip() for part in parts) + '\n')
 
 

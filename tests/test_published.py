@@ -70,6 +70,8 @@ def test_a_page_of_all_sweeps(tmp_path):
     (work / 'sweep.json').write_text(json.dumps({'sweep': 'a', 'runs': [found.path.name], 'about': ABOUT}))
     (work / 'table.md').write_text('| arm |')
     (work / 'contrasts.md').write_text('| contrast |')
+    (work / 'figures').mkdir()
+    (work / 'figures' / 'differences.png').write_bytes(b'picture')
     results_page.write(epath.Path(tmp_path), epath.Path(tmp_path) / 'RESULTS.md')
     text = (tmp_path / 'RESULTS.md').read_text()
     for part in (
@@ -81,6 +83,7 @@ def test_a_page_of_all_sweeps(tmp_path):
         '1 of 1 runs done',
     ):
         assert part in text
+    assert '](analysis/pictures/a_differences.png)' in text and (tmp_path / 'analysis/pictures/a_differences.png').read_bytes() == b'picture'
 
 
 def test_masked_tokens_and_tasks_of_any_size_stand_in(tmp_path):

@@ -1,6 +1,8 @@
 """What the presets of published tables share: three scales of one sweep, and a downstream column.
 
-:tiny   2 layers, width 128, on the State of the Union addresses; three seeds on two CPU cores take minutes.
+:tiny   2 layers, width 128, on the State of the Union addresses; three seeds on two CPU cores take minutes. With
+        ModernBERT's rotary positions and norms: after 1.2 M tokens it has 0.22 of the masked tokens, with BERT's
+        learned positions it has 0.08, hardly more than the most frequent token's 0.065, and all arms are alike.
 :small  4 layers, width 512, on one GPU, on any text (config.data.source): not run until a table says so.
 :paper  the published recipe, on Wikipedia by TensorFlow Datasets. `experiments.compile` says whether it fits.
 """
@@ -19,19 +21,20 @@ GLUE = ('sst2', 'mrpc')
 ERA = ('era', 'finetuned')  # the column that stands in for a paper's downstream tasks: whose time is a paragraph of?
 
 
-def at(scale: str, steps: int = 300, paper=None, tasks=('mlm',), refit=()):
-    """steps: of the tiny runs. paper: changes the published BERT recipe into the paper's own.
+def at(scale: str, steps: int = 300, paper=None, tasks=('mlm',), refit=(), family: str = 'modernbert'):
+    """steps, family: of the tiny runs. paper: changes the published BERT recipe into the paper's own.
 
     tasks: that the arms are measured on; refit: those of them that some arms have no head for, or not one alike.
     """
-    config = _at(scale, steps, paper)
+    config = _at(scale, steps, paper, family)
     config.evaluation.tasks, config.evaluation.refit.tasks = tasks, refit
     return config
 
 
-def _at(scale: str, steps: int, paper):
+def _at(scale: str, steps: int, paper, family: str):
     if scale == 'tiny':
         config = nsp_vs_sop.get_config('tiny')
+        config.encoder.family = family
         config.train.steps = steps
         config.train.validate_every = steps
         config.evaluation.update(test_rows=2048, validation_rows=256)

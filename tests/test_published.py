@@ -83,7 +83,10 @@ def test_a_page_of_all_sweeps(tmp_path):
         '1 of 1 runs done',
     ):
         assert part in text
-    assert '](analysis/pictures/a_differences.png)' in text and (tmp_path / 'analysis/pictures/a_differences.png').read_bytes() == b'picture'
+    assert (
+        '](analysis/pictures/a_differences.png)' in text
+        and (tmp_path / 'analysis/pictures/a_differences.png').read_bytes() == b'picture'
+    )
 
 
 def test_masked_tokens_and_tasks_of_any_size_stand_in(tmp_path):

@@ -10,6 +10,7 @@ from bertx import model
 from bertx.errors import BadInput
 from bertx.objectives import base
 from bertx.refit import Features, RefitOptions, refit
+from bertx.replace import Split
 from bertx.types import FIRST_CHARS, TOKEN_TYPES
 
 CLASSES = {
@@ -180,8 +181,20 @@ def test_as_a_task(name):
     task = base.make({name: {}}, L)[name].as_task()
     if name in ('shuffled_token', 'random_token', 'shuffled_random'):
         assert task.balanced and getattr(task, 'random_from', 'unigram') == 'unigram'
-    else:
+    elif name == 'three_way':
         assert task == base.make({name: {}}, L)[name]
+    else:
+        assert task.replace_by == Split(mask=1.0, random=0.0)
+
+
+@pytest.mark.parametrize('name', ['mlm', 'sbo', 'token_type', 'first_char'])
+def test_what_is_predicted_as_a_task_cannot_be_copied(name):
+    """Not even by an arm that was trained to find kept tokens."""
+    objectives = {name: base.make({name: {}}, L)[name].as_task()}
+    view, targets = jax.jit(model.corrupt)(objectives, jax.random.key(1), cases.vocabulary(), cases.rows(100))
+    at, weight = targets[name]['at'], np.asarray(targets[name]['weight'])
+    assert (np.take_along_axis(np.asarray(view.tokens), np.asarray(at), 1)[weight > 0] == MASK).all()
+    assert weight.sum() > 100
 
 
 @detection

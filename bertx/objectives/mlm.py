@@ -93,6 +93,11 @@ class MLM(Objective):
         k = min(self.k or select.slots(length), length)
         return dataclasses.replace(self, select=select, replace_by=replace_by, k=k)
 
+    def as_task(self) -> 'MLM':
+        """[MASK] at every predicted position. Of BERT's 80/10/10 the tenth that is kept can be copied, which predicts
+        nothing: unigrams and copies had 0.15 where masked tokens had 0.075, and arms differ in what they can copy."""
+        return dataclasses.replace(self, replace_by=Split(mask=1.0, random=0.0))
+
     def build(self, config):
         return heads.TokenHead(config)
 

@@ -14,7 +14,7 @@ PAIRS = ('nsp', 'sop')
 
 
 def get_config(scale: str = 'tiny'):
-    return papers.at(scale, steps=400, paper=papers.albert, tasks=('mlm', *PAIRS), refit=PAIRS)
+    return papers.at(scale, steps=400, paper=papers.albert, tasks=('mlm', *PAIRS), refit=PAIRS, family='bert')
 
 
 def sweep() -> Sweep:

@@ -12,7 +12,7 @@ from configs.papers import downstream, get_downstream  # noqa: F401 - read by ex
 
 
 def get_config(scale: str = 'tiny'):
-    return papers.at(scale, steps=500, paper=papers.roberta)
+    return papers.at(scale, steps=400, paper=papers.roberta)
 
 
 def sweep() -> Sweep:

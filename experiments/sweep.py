@@ -23,13 +23,11 @@ from ml_collections import ConfigDict
 from bertx import benchmark, cluster, downstream, engine, hosts, locks, parallel, published, sweep, train, tune
 from bertx.errors import BadInput
 from experiments import cli, devices, dry_run, live, report
+from experiments.engines import ADDRESS, ENGINE, WORKERS
 
 DRY_RUN = flags.DEFINE_bool('dry_run', False, 'List the runs, with what they will take, and end.')
 FAIL_FAST = flags.DEFINE_bool('fail_fast', False, 'End at the first run that fails; the same command goes on.')
 TOGETHER = flags.DEFINE_integer('vmap_runs', 1, 'Runs of one graph that are trained in one program.', lower_bound=1)
-ENGINE = flags.DEFINE_enum('engine', 'local', ('local', 'ray'), 'Where the runs are done.')
-WORKERS = flags.DEFINE_integer('workers', 2, 'With --engine=ray: how many work at a time.', lower_bound=1)
-ADDRESS = flags.DEFINE_string('address', '', "With --engine=ray: of a cluster, or auto; '': one on this machine.")
 RETRIES = {
     kind: flags.DEFINE_integer(f'retry_{kind.replace(" ", "_")}', count, f'How often a run that ended {kind} goes on.')
     for kind, count in engine.LIMITS.items()

@@ -13,6 +13,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from bertx import leases
 from bertx.errors import BadInput
 
 log = logging.getLogger(__name__)
@@ -53,10 +54,10 @@ def connected(address: str = '', workers: int = 1) -> Iterator[None]:
 
 
 def losses() -> tuple[type[Exception], ...]:
-    """What is raised for a process that ended before its function did."""
+    """What is raised for a process that ended before its function did, or was silent until it counted as dead."""
     from ray import exceptions
 
-    return exceptions.WorkerCrashedError, exceptions.NodeDiedError, exceptions.OutOfMemoryError
+    return exceptions.WorkerCrashedError, exceptions.NodeDiedError, exceptions.OutOfMemoryError, leases.Lost
 
 
 def run(

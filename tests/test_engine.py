@@ -73,6 +73,14 @@ def test_a_holder_on_another_machine_lives_as_long_as_it_beats(tmp_path):
         late.check()
 
 
+def test_what_has_failed_elsewhere_is_not_tried_again(planned, monkeypatch):
+    begun = time.time()
+    planned[0].folder.fail(engine.about(planned[0], 3) | {'ended': begun + 1}, 'no luck')
+    monkeypatch.setattr(engine, 'run_one', lambda p, *_: finish(p))
+    assert engine.Engine(silent, begun=begun)(planned) == {planned[0].id: 'no luck'}
+    assert engine.Engine(silent, begun=begun + 2)(planned) == {}
+
+
 def test_several_engines_do_each_run_once(planned, monkeypatch):
     done = collections.Counter()
 

@@ -72,6 +72,7 @@ def called(path: str, names: dict[str, Any], name: str) -> Any:
 
 def work(arguments: list[str]) -> int:
     """In a process of a cluster: does what is not done, and leaves the tables to who has started it."""
+    sys.argv[:] = arguments  # in which ml_collections looks for --config.KEY
     flags.FLAGS(arguments)
     flags.FLAGS['engine'].value = 'local'
     _, failed = run_all(live.quiet)
@@ -142,6 +143,10 @@ def main() -> int:
             'experiments.sweep:work', sys.argv, WORKERS.value,
             address=ADDRESS.value, deaths=RETRIES[engine.PREEMPTED].value,
         )  # fmt: skip
+    if SLICE.value:
+        # What is left is to plan and to tell; and on a TPU host jax would wait for those of the other hosts.
+        jax.config.update('jax_platforms', 'cpu')
+        jax.config.update('jax_num_cpu_devices', slices.chips(SLICE.value))
     planned, failed = run_all(live.quiet, begun)
     if DRY_RUN.value:
         cli.console.print(dry_run.table(planned))

@@ -63,8 +63,10 @@ def test_hosts_that_jax_finds_by_itself(monkeypatch):
 
 @pytest.mark.slow
 def test_a_sweep_on_two_slices(address, corpus, tmp_path):
-    flags = ('--engine=ray', '--workers=2', f'--slice={KIND}', f'--address={address}')
+    flags = ('--engine=ray', '--workers=2', f'--slice={KIND}', f'--address={address}', '--config.train.batch=16')
     assert subprocess.run(command(tmp_path, corpus, 2, *flags)).returncode == 0
     check(tmp_path / 'work', 4)
-    for file in (tmp_path / 'work').glob('runs/*/provenance.json'):
-        assert len(json.loads(file.read_text())['devices']) == 2, 'the hosts are one program'
+    for folder in (tmp_path / 'work' / 'runs').iterdir():
+        about, config = (json.loads((folder / name).read_text()) for name in ('provenance.json', 'config.json'))
+        assert len(about['devices']) == 2, 'the hosts are one program'
+        assert config['train']['batch'] == 16, 'what the command line says reaches the hosts'

@@ -1,6 +1,7 @@
 """The engine: takes what is not done, run after run, until nothing is left. Several may work in one folder.
 
-All truth lies in the runs' folders, so an engine may end at any moment and another one goes on.
+All truth lies in the runs' folders, so an engine may end at any moment and another one goes on. Several hosts that run
+one program are one engine: process 0 holds the leases, and what it finds is so for all.
 """
 
 import collections
@@ -12,7 +13,7 @@ from typing import Any
 
 import jax
 
-from bertx import leases, parallel, together, train
+from bertx import hosts, leases, parallel, together, train
 from bertx.errors import BadInput
 from bertx.preemption import Stopped
 from bertx.sweep import Planned
@@ -42,11 +43,18 @@ def kind_of(error: BaseException) -> str:
 
 
 class Engine:
-    """progress: see `Progress`. fail_fast: the first run that fails for good ends all."""
+    """progress: see `Progress`. fail_fast: the first run that fails for good ends all. begun: a time; what has failed
+    since then, here or elsewhere, is not tried again."""
 
-    def __init__(self, progress: Progress, limits: Mapping[str, int] = LIMITS, fail_fast: bool = False):
+    def __init__(
+        self,
+        progress: Progress,
+        limits: Mapping[str, int] = LIMITS,
+        fail_fast: bool = False,
+        begun: float | None = None,
+    ):
         self.progress, self.limits, self.fail_fast = progress, LIMITS | dict(limits), fail_fast
-        self.begun, self.failed = time.time(), dict[str, str]()
+        self.begun, self.failed = begun or time.time(), dict[str, str]()
         self.tries: collections.Counter[tuple[str, str]] = collections.Counter()
 
     def __call__(self, planned: list[Planned]) -> dict[str, str]:
@@ -66,7 +74,7 @@ class Engine:
         """Trains what has not begun, `size` runs of a graph at a time; what is left over is for `__call__`."""
         kinds: dict[Any, list[Planned]] = {}
         for p in planned:
-            if _fresh(p) and (kind := together.signature(p)) is not None:
+            if hosts.told(_fresh(p)) and (kind := together.signature(p)) is not None:
                 kinds.setdefault(kind, []).append(p)
         for members in kinds.values():
             for at in range(0, len(members), size):
@@ -75,7 +83,7 @@ class Engine:
     def group(self, planned: list[Planned]) -> None:
         with contextlib.ExitStack() as stack:
             held = [(p, lease) for p in planned if (lease := stack.enter_context(self.held(p))) is not None]
-            ours = [p for p, _ in held if _fresh(p)]
+            ours = [p for p, _ in held if hosts.told(_fresh(p))]
             if len(ours) < 2:
                 return
 
@@ -96,6 +104,8 @@ class Engine:
 
                     found = together.fit(ours, advance)
             except Exception as error:  # noqa: BLE001 - each alone will show whose fault it was
+                if jax.process_count() > 1:
+                    raise  # the other hosts may not know of it, and would wait
                 log.error('%s: %s: %s; one after another then', title, type(error).__name__, error)
                 return
             for p in ours:
@@ -108,12 +118,13 @@ class Engine:
                     self.ended(p, error)
 
     def afterwards(self, planned: list[Planned], function: Callable[[Planned], dict[str, str]]) -> None:
-        """A function that returns failures as `__call__` does, on each run that is done, by one process at a time."""
+        """A function that returns failures as `__call__` does, on each run that is done, by one process at a time; of
+        several hosts only one calls this."""
         left = [p for p in planned if p.folder.done]
         while left:
             busy = []
             for p in left:
-                with self.held(p) as lease:
+                with self.leased(p) as lease:
                     if lease is None:
                         busy.append(p)
                     else:
@@ -125,23 +136,29 @@ class Engine:
     def settled(self, p: Planned) -> bool:
         """Whether the run needs nobody any more; tries to make it so."""
         result = p.folder.result or {}
-        if result.get('status') == 'done':
+        if hosts.told(result.get('status') == 'done'):
             return True
-        if result.get('status') == 'failed' and result.get('ended', 0.0) > self.begun:
-            self.failed[p.id] = result['reason']
+        if hosts.told(result.get('status') == 'failed' and result.get('ended', 0.0) > self.begun):
+            self.failed[p.id] = result.get('reason', '')
             return True
         try:
             with self.held(p) as lease:
                 if lease is None:
                     return False
-                return p.folder.done or self.attempt(p, lease)  # it may be, since it was looked at
+                return bool(hosts.told(p.folder.done)) or self.attempt(p, lease)  # it may be, since it was looked at
         except OSError as error:  # a full disk, say
             return self.ended(p, error)
 
     @contextlib.contextmanager
     def held(self, p: Planned):
-        """The run's lease; where files cannot be leased, or several hosts work as one, whoever calls is alone."""
-        if '://' in str(p.folder.path) or jax.process_count() > 1:
+        """As `leased`, on all hosts: process 0 has the lease, and the others something that stands for it."""
+        with self.leased(p) if hosts.leads() else contextlib.nullcontext(contextlib.nullcontext()) as lease:
+            yield lease if hosts.told(lease is not None) else None
+
+    @contextlib.contextmanager
+    def leased(self, p: Planned):
+        """The run's lease, None where another process has it; where files cannot be leased, whoever calls is alone."""
+        if '://' in str(p.folder.path):
             yield contextlib.nullcontext()
             return
         beaten: list[str] = []
@@ -151,7 +168,7 @@ class Engine:
             yield lease
 
     def attempt(self, p: Planned, lease) -> bool:
-        deaths = sum(line['kind'] == PREEMPTED for line in p.folder.attempts())
+        deaths = hosts.told(sum(line['kind'] == PREEMPTED for line in p.folder.attempts()))
         if deaths > self.limits[PREEMPTED]:
             return self.give_up(p, PREEMPTED, f'ended {deaths} times while it ran')
         log.info('%s', p.id)
@@ -165,6 +182,8 @@ class Engine:
 
                 run_one(p, advance, check)
         except leases.Lost as error:
+            if jax.process_count() > 1:
+                raise  # the other hosts are still at it
             log.warning('%s', error)
             return False
         except (Stopped, KeyboardInterrupt) as error:

@@ -194,8 +194,8 @@ def check_workdir(workdir: epath.Path, name: str, config: ConfigDict) -> None:
         raise BadInput(f'{file} lists no runs; delete it, and the sweep writes it again')
     for key in ('runs', 'about'):
         theirs.pop(key, None)
-    for key in sorted(_flat(mine).keys() | _flat(theirs).keys()):
-        a, b = _flat(mine).get(key), _flat(theirs).get(key)
+    for key in sorted(flat(mine).keys() | flat(theirs).keys()):
+        a, b = flat(mine).get(key), flat(theirs).get(key)
         if a != b:
             raise BadInput(
                 f'--workdir={workdir} holds another sweep: its {key} is {b!r}, this one has {a!r}; give a new one'
@@ -225,11 +225,12 @@ def runs_of(workdir: epath.Path) -> list[RunFolder]:
     return [RunFolder(workdir / 'runs' / name) for name in found['runs']]
 
 
-def _flat(tree: Any, prefix: str = '') -> dict[str, Any]:
+def flat(tree: Any, prefix: str = '') -> dict[str, Any]:
+    """A tree of dicts as one dict, with dotted keys."""
     if not isinstance(tree, dict):
         return {prefix: tree}
     return {
-        k: v for name, value in tree.items() for k, v in _flat(value, f'{prefix}.{name}' if prefix else name).items()
+        k: v for name, value in tree.items() for k, v in flat(value, f'{prefix}.{name}' if prefix else name).items()
     }
 
 

@@ -4,15 +4,18 @@
 
 A second call skips what is done and goes on with what was interrupted. The same command may run several times in one
 workdir, on one machine or on several that see it: each run is done once. --dry_run says what there is to do.
---engine=ray starts such workers by itself, here or on a cluster (--address). Where the config has `get_downstream()`
-and `downstream()`, each finished run is fine-tuned on the tasks that they name, and the table has a column for each.
-Exit code 3: some runs failed. Several hosts as one: experiments/devices.py.
+--engine=ray starts such workers by itself, here or on a cluster (--address), each on all hosts of a TPU slice with
+--slice=v5litepod-16. Where the config has `get_downstream()` and `downstream()`, each finished run is fine-tuned on the
+tasks that they name, and the table has a column for each. Exit code 3: some runs failed. Several hosts as one:
+experiments/devices.py.
 """
 
 import contextlib
+import functools
 import pathlib
 import runpy
 import sys
+import time
 from typing import Any
 
 import jax
@@ -20,16 +23,17 @@ from absl import flags
 from etils import epath
 from ml_collections import ConfigDict
 
-from bertx import benchmark, cluster, downstream, engine, hosts, locks, parallel, published, sweep, train, tune
+from bertx import benchmark, cluster, downstream, engine, hosts, parallel, published, slices, sweep, train, tune
 from bertx.errors import BadInput
 from experiments import cli, devices, dry_run, live, report
+from experiments.engines import ADDRESS, ENGINE, WORKERS
 
 DRY_RUN = flags.DEFINE_bool('dry_run', False, 'List the runs, with what they will take, and end.')
 FAIL_FAST = flags.DEFINE_bool('fail_fast', False, 'End at the first run that fails; the same command goes on.')
 TOGETHER = flags.DEFINE_integer('vmap_runs', 1, 'Runs of one graph that are trained in one program.', lower_bound=1)
-ENGINE = flags.DEFINE_enum('engine', 'local', ('local', 'ray'), 'Where the runs are done.')
-WORKERS = flags.DEFINE_integer('workers', 2, 'With --engine=ray: how many work at a time.', lower_bound=1)
-ADDRESS = flags.DEFINE_string('address', '', "With --engine=ray: of a cluster, or auto; '': one on this machine.")
+SLICE = flags.DEFINE_string(
+    'slice', '', 'With --engine=ray: each worker is a TPU slice of this kind, v5litepod-16 say.'
+)
 RETRIES = {
     kind: flags.DEFINE_integer(f'retry_{kind.replace(" ", "_")}', count, f'How often a run that ended {kind} goes on.')
     for kind, count in engine.LIMITS.items()
@@ -68,14 +72,17 @@ def called(path: str, names: dict[str, Any], name: str) -> Any:
 
 def work(arguments: list[str]) -> int:
     """In a process of a cluster: does what is not done, and leaves the tables to who has started it."""
+    sys.argv[:] = arguments  # in which ml_collections looks for --config.KEY
     flags.FLAGS(arguments)
     flags.FLAGS['engine'].value = 'local'
     _, failed = run_all(live.quiet)
+    jax.distributed.shutdown()  # of several hosts none ends before the others are through
     return cli.SOME_FAILED if failed else cli.DONE
 
 
-def run_all(progress: engine.Progress) -> tuple[list[sweep.Planned], dict[str, str]]:
-    """All runs of the sweep, after those that choose a number for each arm; and why those failed that did."""
+def run_all(progress: engine.Progress, begun: float | None = None) -> tuple[list[sweep.Planned], dict[str, str]]:
+    """All runs of the sweep, after those that choose a number for each arm; and why those failed that did, since the
+    sweep was begun."""
     config, workdir = cli.CONFIG.value, epath.Path(cli.workdir())
     devices.set_up(config, workdir)
     path = cli.config_file()
@@ -88,7 +95,7 @@ def run_all(progress: engine.Progress) -> tuple[list[sweep.Planned], dict[str, s
         tune.check(config, trials)
         if not DRY_RUN.value:
             cli.console.print(f'{len(trials)} runs that choose {config.tune.key}', highlight=False)
-            tried = done_with(trials, progress)
+            tried = done_with(trials, progress, begun)
             if FAIL_FAST.value and tried.failed:
                 return trials, tried.failed
             grid = tune.choose(config, grid, trials, workdir)
@@ -108,20 +115,19 @@ def run_all(progress: engine.Progress) -> tuple[list[sweep.Planned], dict[str, s
     sweep.record(workdir, name, config, planned, names.get('__doc__') or '')
     if 'published' in names:
         published.record(workdir, names['published']())
-    worker = done_with(planned, progress)
+    worker = done_with(planned, progress, begun)
     if further and hosts.leads():
         worker.afterwards(planned, lambda p: downstream.attach(p.folder, *further, cli.bar))
     return planned, worker.failed
 
 
-def done_with(planned: list[sweep.Planned], progress: engine.Progress) -> engine.Engine:
-    """The runs, by this process; several hosts that work as one have the workdir for themselves."""
-    worker = engine.Engine(progress, {kind: flag.value for kind, flag in RETRIES.items()}, FAIL_FAST.value)
+def done_with(planned: list[sweep.Planned], progress: engine.Progress, begun: float | None) -> engine.Engine:
+    """The runs, by this process."""
+    worker = engine.Engine(progress, {kind: flag.value for kind, flag in RETRIES.items()}, FAIL_FAST.value, begun)
     workdir = planned[0].folder.path.parent
     workdir.mkdir(parents=True, exist_ok=True)
-    alone = locks.alone_in(workdir) if jax.process_count() > 1 else contextlib.nullcontext()
     shown = live.view(planned) if progress is live.quiet and flags.FLAGS.engine == 'local' else contextlib.nullcontext()
-    with alone, shown, contextlib.suppress(engine.Ended):
+    with shown, contextlib.suppress(engine.Ended):
         if TOGETHER.value > 1:
             worker.in_groups(planned, TOGETHER.value)
         worker(planned)
@@ -129,11 +135,20 @@ def done_with(planned: list[sweep.Planned], progress: engine.Progress) -> engine
 
 
 def main() -> int:
+    begun = time.time()
+    if SLICE.value and ENGINE.value != 'ray':
+        raise BadInput(f'--slice={SLICE.value} goes with --engine=ray')
     if ENGINE.value == 'ray' and not DRY_RUN.value:
-        cluster.run(
-            'experiments.sweep:work', sys.argv, WORKERS.value, ADDRESS.value, deaths=RETRIES[engine.PREEMPTED].value
-        )
-    planned, failed = run_all(live.quiet)
+        start = functools.partial(slices.run, kind=SLICE.value) if SLICE.value else cluster.run
+        start(
+            'experiments.sweep:work', sys.argv, WORKERS.value,
+            address=ADDRESS.value, deaths=RETRIES[engine.PREEMPTED].value,
+        )  # fmt: skip
+    if SLICE.value:
+        # What is left is to plan and to tell; and on a TPU host jax would wait for those of the other hosts.
+        jax.config.update('jax_platforms', 'cpu')
+        jax.config.update('jax_num_cpu_devices', slices.chips(SLICE.value))
+    planned, failed = run_all(live.quiet, begun)
     if DRY_RUN.value:
         cli.console.print(dry_run.table(planned))
         return cli.DONE

@@ -16,7 +16,7 @@ from etils import epath
 from bertx import engine, leases, sweep, train
 from bertx.budget import electra_flops
 from bertx.errors import BadInput
-from bertx.sweep import arm, prod, seeds, subsample, when
+from bertx.sweep import arm, chain, prod, seeds, subsample, when, zip_
 from bertx.watch import NotFinite
 from experiments import dry_run
 from tests.test_sweep import ARMS, silent, small, values
@@ -71,6 +71,14 @@ def test_a_holder_on_another_machine_lives_as_long_as_it_beats(tmp_path):
     found.release()
     with pytest.raises(leases.Lost):  # nor once the other one is done
         late.check()
+
+
+def test_what_has_failed_elsewhere_is_not_tried_again(planned, monkeypatch):
+    begun = time.time()
+    planned[0].folder.fail(engine.about(planned[0], 3) | {'ended': begun + 1}, 'no luck')
+    monkeypatch.setattr(engine, 'run_one', lambda p, *_: finish(p))
+    assert engine.Engine(silent, begun=begun)(planned) == {planned[0].id: 'no luck'}
+    assert engine.Engine(silent, begun=begun + 2)(planned) == {}
 
 
 def test_several_engines_do_each_run_once(planned, monkeypatch):
@@ -226,8 +234,25 @@ def test_a_dry_run_lists_what_there_is_to_do(planned, monkeypatch):
     monkeypatch.setattr(dry_run, 'rate', lambda: 1e9)
     finish(planned[0], wall_s=120.0)
     table = dry_run.table(planned)
-    assert list(table.columns[1].cells) == ['done', 'new', 'new', 'new', '']
-    assert list(table.columns[5].cells) == ['2.0', '2.0', '2.0', '2.0', '6.0']
+    assert list(table.columns[1].cells) == [''] * 5
+    assert list(table.columns[2].cells) == ['done', 'new', 'new', 'new', '']
+    assert list(table.columns[6].cells) == ['2.0', '2.0', '2.0', '2.0', '6.0']
+
+
+def test_a_dry_run_tells_runs_of_an_arm_apart(store, tmp_path):
+    rates = [{'optimizer.learning_rate': rate} for rate in (1e-3, 2e-3)]
+    arms = chain(
+        prod(MLM, rates, seeds(2)), prod(arm('wide', objectives={'mlm': {}}, set={'encoder.width': 32}), seeds(2))
+    )
+    arms += prod(
+        arm('both', objectives={'mlm': {}}), zip_(rates, [{'optimizer.weight_decay': rate} for rate in (0.01, 0.1)])
+    )
+    found = dry_run.settings(sweep.plan(small(store), arms, epath.Path(tmp_path)))
+    low, high = 'optimizer.learning_rate=0.001', 'optimizer.learning_rate=0.002'
+    assert found[:6] == [low, low, high, high, '', '']
+    assert [set(line.split(', ')) for line in found[6:]] == [
+        {low, 'optimizer.weight_decay=0.01'}, {high, 'optimizer.weight_decay=0.1'},
+    ]  # fmt: skip
 
 
 def test_the_view_reads_the_folders(planned):

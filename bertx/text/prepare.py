@@ -7,10 +7,9 @@ import hashlib
 import importlib.metadata
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +24,7 @@ from bertx.text.sources import open_source
 from bertx.text.store import TokenStore, check_free, check_tokenizer
 from bertx.text.tokenizer import VOCABULARIES, Counts, Tokenizer
 from bertx.text.words import finder
-from bertx.text.workers import in_order
+from bertx.text.workers import Spread, in_order
 from bertx.text.writer import StoreWriter, columns
 
 log = logging.getLogger(__name__)
@@ -52,11 +51,12 @@ class PrepareOptions:
     split_seed: int = 2
 
 
-def prepare(options: PrepareOptions, out: str | Path) -> TokenStore:
+def prepare(options: PrepareOptions, out: str | Path, spread: Spread | None = None) -> TokenStore:
     """The token store of these options in folder `out`: made, or found there. BadInput if another one is there.
 
     Reads the corpus once, and once more before that where a tokenizer has to be trained. Memory holds a shard, the
-    longest documents, the distinct words and 8 bytes a document. After a kill the same call goes on.
+    longest documents, the distinct words and 8 bytes a document. After a kill the same call goes on. spread: how the
+    work is shared out, by default over the cores of this machine; the store is the same.
     """
     _check(options)
     out = Path(out).expanduser()
@@ -64,6 +64,7 @@ def prepare(options: PrepareOptions, out: str | Path) -> TokenStore:
         return _found(options, out)
     check_free(out)  # before the work, not after it
     source, given = open_source(options.source), options.tokenizer
+    spread = spread or functools.partial(in_order, processes=min(os.cpu_count() or 1, source.bytes // _WORTH))
     finder(options.words)  # its library may lack
     tokenizer = Tokenizer.load(given, options.lowercase) if given else None
     about = {'options': dataclasses.asdict(options), 'source_sha256': source.digest()}
@@ -71,10 +72,10 @@ def prepare(options: PrepareOptions, out: str | Path) -> TokenStore:
     splits = [name for name, share in _shares(options).items() if share]
     with StoreWriter(out, splits, job) as writer:
         if not writer.tokenizer:
-            writer.start(tokenizer or _train(options, source))
+            writer.start(tokenizer or _train(options, source, spread))
         assert writer.tokenizer
         encode = functools.partial(_encode, options, writer.tokenizer)
-        for batch in _parallel(encode, source, 'store', writer.read):
+        for batch in spread(encode, _batches(_tracked(source, 'store'), writer.read)):
             writer.add(batch)
         _require_splits(options, writer.flush())
         writer.finish(options.language, options.source, **about)
@@ -149,11 +150,11 @@ def _side(options: PrepareOptions, hash_: int) -> str:
     return 'validation' if u < options.test + options.validation else 'train'
 
 
-def _train(options: PrepareOptions, source: Source) -> Tokenizer:
+def _train(options: PrepareOptions, source: Source, spread: Spread) -> Tokenizer:
     documents: Counts = Counts()
 
     def counts() -> Iterator[Counts]:
-        for sides, strings in _parallel(functools.partial(_count, options), source, 'tokenizer'):
+        for sides, strings in spread(functools.partial(_count, options), _batches(_tracked(source, 'tokenizer'))):
             documents.update(sides)
             yield strings
         _require_splits(options, documents)
@@ -195,16 +196,11 @@ def _require_splits(options: PrepareOptions, documents: Mapping[str, int]) -> No
             )
 
 
-def _parallel(function: Callable[[list[Document]], Any], source: Source, what: str, skip: int = 0) -> Iterator[Any]:
-    """The function of all documents but the first `skip`, some at a time, in order, on all cores."""
-    documents = islice(_tracked(source, what), skip, None)
-    return in_order(function, _batches(documents), min(os.cpu_count() or 1, source.bytes // _WORTH))
-
-
-def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
+def _batches(documents: Iterable[Document], skip: int = 0) -> Iterator[list[Document]]:
+    """All documents but the first `skip`, some at a time."""
     batch: list[Document] = []
     size = 0
-    for document in documents:
+    for document in islice(documents, skip, None):
         batch.append(document)
         size += len(document.text)
         if size >= _BATCH:

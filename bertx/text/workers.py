@@ -18,6 +18,7 @@ from bertx.errors import BadInput
 
 Item = TypeVar('Item')
 Result = TypeVar('Result')
+Spread = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]  # in_order, or another like it
 
 
 def in_order(function: Callable[[Item], Result], items: Iterable[Item], processes: int) -> Iterator[Result]:

@@ -11,8 +11,9 @@ import jinja2
 from etils import epath
 from markupsafe import Markup
 
-from bertx.arms import Arm, flat
+from bertx.arms import Arm
 from bertx.comparison import Comparison
+from bertx.config import flat
 from bertx.results import RunFolder, write_atomically
 from bertx.table import ABSENT, Table
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bertx.config import EXECUTION
+from bertx.config import EXECUTION, flat
 from bertx.errors import BadInput, unknown
 from bertx.results import RunFolder
 
@@ -110,10 +110,3 @@ def _names(arm: str, folders: list[RunFolder]) -> list[str]:
     labels = dict(zip(keys, short if len(set(short)) == len(short) else keys, strict=True))
     said = lambda key, value: labels[key] if value == {} else f'{labels[key]}={value}'
     return [' '.join([arm, *(said(key, s[key]) for key in keys if key in s)]) for s in settings]
-
-
-def flat(tree: dict[str, Any], prefix: str = '') -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        found |= flat(value, f'{prefix}{key}.') if isinstance(value, dict) and value else {prefix + key: value}
-    return found

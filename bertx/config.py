@@ -106,6 +106,14 @@ def plain(config) -> dict[str, Any]:
     return json.loads(config.to_json_best_effort() if hasattr(config, 'to_json_best_effort') else json.dumps(config))
 
 
+def flat(tree: dict[str, Any], prefix: str = '') -> dict[str, Any]:
+    """A tree of dicts as one dict with dotted keys; an empty section stays."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= flat(value, f'{prefix}{key}.') if isinstance(value, dict) and value else {prefix + key: value}
+    return found
+
+
 def prepare_options(config) -> PrepareOptions:
     options = {key: value for key, value in config.data.items() if key != 'store'}
     if config.init_from and not config.data.store:  # the ids must mean what they meant to the weights

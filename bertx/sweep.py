@@ -14,7 +14,7 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from bertx import budget, hosts, locks, parallel, train
-from bertx.config import Run, make_run, plain, prepare_options
+from bertx.config import Run, flat, make_run, plain, prepare_options
 from bertx.errors import BadInput, unknown
 from bertx.evaluate import Suite
 from bertx.results import RunFolder, read_json, write_atomically
@@ -194,8 +194,9 @@ def check_workdir(workdir: epath.Path, name: str, config: ConfigDict) -> None:
         raise BadInput(f'{file} lists no runs; delete it, and the sweep writes it again')
     for key in ('runs', 'about'):
         theirs.pop(key, None)
-    for key in sorted(flat(mine).keys() | flat(theirs).keys()):
-        a, b = flat(mine).get(key), flat(theirs).get(key)
+    mine, theirs = flat(mine), flat(theirs)
+    for key in sorted(mine.keys() | theirs.keys()):
+        a, b = mine.get(key), theirs.get(key)
         if a != b:
             raise BadInput(
                 f'--workdir={workdir} holds another sweep: its {key} is {b!r}, this one has {a!r}; give a new one'
@@ -223,15 +224,6 @@ def runs_of(workdir: epath.Path) -> list[RunFolder]:
     if not isinstance(found, dict) or not isinstance(found.get('runs'), list):
         raise BadInput(f'{file} lists no runs; delete it, and the sweep writes it again')
     return [RunFolder(workdir / 'runs' / name) for name in found['runs']]
-
-
-def flat(tree: Any, prefix: str = '') -> dict[str, Any]:
-    """A tree of dicts as one dict, with dotted keys."""
-    if not isinstance(tree, dict):
-        return {prefix: tree}
-    return {
-        k: v for name, value in tree.items() for k, v in flat(value, f'{prefix}.{name}' if prefix else name).items()
-    }
 
 
 def describe(planned: list[Planned]) -> list[str]:

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from rich.table import Table
 
-from bertx.sweep import Planned, flat
+from bertx.config import flat
+from bertx.sweep import Planned
 
 SHARE = 0.5  # of the rate of a large matrix product that a step reaches: experiments.benchmark has 0.5 to 0.8 on CPU
 

@@ -4,9 +4,9 @@
 
 The tiny scale is BERT-tiny and a shorter nsp_vs_sop; one learning rate for all arms, as in the paper.
 
-Too short to see the paper's contrast: NSP leaves chance after 1 to 1.5 M tokens (nsp_vs_sop has 2 M), and SOP did not in
-8 M tokens of rows of 64, whose words tell the order of 0.50 to 0.525 of held-out pairs without an encoder (0.54 in rows
-of 512). :small, with rows of 128 and 1.6 G tokens, is where it is to be looked for.
+Too short to see the paper's contrast: NSP leaves chance after 1 to 1.5 M tokens (nsp_vs_sop has 2 M), and SOP did not
+in 8 M tokens of rows of 64, whose words tell the order of 0.50 to 0.525 of held-out pairs without an encoder (0.54 in
+rows of 512). :small, with rows of 128 and 1.6 G tokens, is where it is to be looked for.
 """
 
 from bertx.published import Published, of_table

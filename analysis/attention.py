@@ -4,10 +4,10 @@
 
 For each head: shares of attention to [CLS], [SEP], punctuation, the token itself, the one before and behind, by weight
 and by norm (Kobayashi et al. 2020); entropies; distances between heads; with a head for masked words in the checkpoint
-the importance for their loss (Michel et al. 2019); and with annotated --data which relation a head follows, chosen on
-one split and scored on another. Rows are single sentences [CLS] A [SEP], where theirs were pairs of paragraphs. Without
---data sentences of --source are taken. Writes attention.md, figures/ and a report.html with an attention viewer that
-works offline.
+the importance for their loss (Michel et al. 2019); and with annotated --data which relation a head follows, and
+how much of the tree a probe on all heads finds, chosen or fitted on one split and scored on another. Rows are single
+sentences [CLS] A [SEP], where theirs were pairs of paragraphs. Without --data sentences of --source are taken. Writes
+attention.md, figures/ and a report.html with an attention viewer that works offline.
 """
 
 import dataclasses
@@ -23,7 +23,17 @@ from absl import flags
 from etils import epath
 from sklearn.manifold import MDS
 
-from analysis import annotated_tasks, dependency_heads, features, importance, layer_plots, page, plain_tasks, viewer
+from analysis import (
+    annotated_tasks,
+    attention_probe,
+    dependency_heads,
+    features,
+    importance,
+    layer_plots,
+    page,
+    plain_tasks,
+    viewer,
+)
 from analysis.features import Corpus, Pieces, padded, view_of
 from bertx import results
 from bertx.encoder import encode
@@ -169,11 +179,15 @@ def main() -> int:
     relations: list[page.Section] = []
     text = ''
     if f.data:
-        trees = annotated_tasks.treebank(f.data, 0, f.sentences)
-        corpus = Corpus([s.words for s in trees[0]])
-        rows, note = dependency_heads.compare(model, features.untrained(model), *trees)
-        relations = [page.Section('Relations', note, rows=rows)]
-        text = f'{page.markdown(rows)}\n{note}\n\n'
+        sentences, split_S = annotated_tasks.treebank(f.data, 0, f.sentences)
+        corpus = Corpus([s.words for s in sentences])
+        dev, test = ([sentences[i] for i in np.flatnonzero(split_S == n)] for n in (1, 2))
+        read = dependency_heads.read
+        maps_of = [(read(m, dev), read(m, test)) for m in (model, features.untrained(model))]
+        for title, compare in (('Relations', dependency_heads.compare), ('Attention probe', attention_probe.compare)):
+            rows, note = compare(*maps_of, model.encoder.heads)
+            relations.append(page.Section(title, note, rows=rows))
+            text += f'{page.markdown(rows)}\n{note}\n\n'
     else:
         corpus = Corpus([words for _, words in plain_tasks.read(f.source)[0][::60][: f.sentences]])
     heads = measure(model, corpus)

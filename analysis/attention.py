@@ -204,7 +204,8 @@ def main() -> int:
         layer_plots.maps(panels, out / 'figures' / 'heads', note),
         layer_plots.scatter(placed(heads), kinds, heads.entropy.shape[1], out / 'figures' / 'clusters'),
     ]
-    text += f'{page.markdown(lines(heads))}\n{note}\n\n{page.markdown(weights) if weights else ""}\n{said}\n'
+    table = f'{page.markdown(weights)}\n' if weights else ''
+    text += f'{page.markdown(lines(heads))}\n{note}\n\n{table}{said}\n'
     results.write_atomically(epath.Path(out / 'attention.md'), text)
     shown = [' '.join(s) for s in corpus.sentences if 8 <= len(s) <= 30][:4]
     sections = [page.Section('Heads', note, rows=lines(heads), pictures=pictures), *relations]

@@ -16,6 +16,7 @@ from analysis import attention, page
 from analysis.conllu import Sentence
 from analysis.features import Corpus, Pieces
 from bertx import stats
+from bertx.errors import BadInput
 from bertx.pretrained import Pretrained
 from bertx.stats import Estimate
 
@@ -41,6 +42,8 @@ def read(model: Pretrained, sentences: Sequence[Sentence]) -> Maps:
         W = len(sentences[i].words)
         if rows[i].whole and len(set(rows[i].word_L) - {-1}) == W and W > 1:
             found.append((sentences[i], word_maps(rows[i], W, a_NHQK).reshape(-1, W, W)))
+    if not found:
+        raise BadInput(f'--data: {model.folder} reads no sentence of two words or more as a whole')
     return found
 
 

@@ -183,9 +183,9 @@ def main() -> int:
         corpus = Corpus([s.words for s in sentences])
         dev, test = ([sentences[i] for i in np.flatnonzero(split_S == n)] for n in (1, 2))
         read = dependency_heads.read
-        maps_of = [(read(m, dev), read(m, test)) for m in (model, features.untrained(model))]
+        own, fresh = ((read(m, dev), read(m, test)) for m in (model, features.untrained(model)))
         for title, compare in (('Relations', dependency_heads.compare), ('Attention probe', attention_probe.compare)):
-            rows, note = compare(*maps_of, model.encoder.heads)
+            rows, note = compare(own, fresh, model.encoder.heads)
             relations.append(page.Section(title, note, rows=rows))
             text += f'{page.markdown(rows)}\n{note}\n\n'
     else:

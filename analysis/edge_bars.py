@@ -15,7 +15,7 @@ from analysis.edge import Gravity
 from analysis.plots import COLORS, GREY, SMALL, _figure
 
 LEAST = 0.01  # of the axis of gains, to each side: noise would look like a gain
-ROOM = 1.6  # of the left axis over the layers, for figures behind the bars
+ROOM = 1.2  # of the left axis over the layers, for figures behind the bars
 
 
 def draw(places: Mapping[str, Gravity], path: Path) -> Path:
@@ -25,7 +25,7 @@ def draw(places: Mapping[str, Gravity], path: Path) -> Path:
     axes = figure.subplots(len(places), 2, sharex='col', squeeze=False)
     for (left, right), (name, g) in zip(axes, places.items(), strict=True):
         _place(left, g)
-        left.set_ylabel(name.replace(', ', '\n'), rotation=0, ha='right', va='center')
+        left.set_ylabel(name.replace(', ', '\n').replace('_', ' '), rotation=0, ha='right', va='center')
         _gains(right, g.differential_L)
     axes[0, 0].set_xlim(0, ROOM * last)
     step = -(-last // 12)
@@ -34,7 +34,7 @@ def draw(places: Mapping[str, Gravity], path: Path) -> Path:
         axes[-1, column].set_xlabel('layer')
     axes[0, 0].set_title('expected layer (filled), centre of gravity (hatched)', fontsize=9)
     axes[0, 1].set_title('what layer l adds: score of 0 to l less that of 0 to l - 1', fontsize=9)
-    note = 'line: 95 % bootstrap over test sentences; a centre of gravity weighs layers by the probe’s mix'
+    note = 'line: 95 % bootstrap over test sentences; a centre of gravity is that of the mix; gains: a scale a row'
     figure.supxlabel(note, fontsize=SMALL, color=GREY)
     return layer_plots.save(figure, path)
 

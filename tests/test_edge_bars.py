@@ -1,5 +1,7 @@
 """Where edge probes find a task: what is kept of a fit, and what is drawn of it."""
 
+import types
+
 import numpy as np
 import pytest
 from analysis_cases import treebank
@@ -7,13 +9,16 @@ from analysis_cases import treebank
 from analysis import annotated_tasks, edge, edge_bars, layer_plots, probe, probing
 from analysis.probe_engine import Options
 from analysis.probing import Prepared, Profile
+from bertx.arms import Arm
 
 
 def profile(accuracy_L, mix_L, seed=0):
     rng, L, groups = np.random.default_rng(seed), len(accuracy_L), 100
     hit = rng.binomial(10, np.array(accuracy_L)[:, None], (L, groups)).astype(float)
-    none = np.zeros(0)
-    return Profile(np.full(groups, 10.0), hit, hit, none, none, none, none, np.arange(groups), np.array(mix_L))
+    one_L, majority_G = np.ones(L), np.full(groups, 2.0)
+    return Profile(
+        np.full(groups, 10.0), hit, hit / 2, majority_G, -hit.sum(1), one_L, one_L, np.arange(groups), np.array(mix_L)
+    )
 
 
 def test_bars_are_as_long_as_what_is_said(tmp_path, monkeypatch):
@@ -40,6 +45,16 @@ def test_bars_are_as_long_as_what_is_said(tmp_path, monkeypatch):
     said = probe.edge_note('dep, a', places['dep, a'])
     assert f'expected layer {want:.2f} [' in said and said.endswith('centre of gravity 2.50')
     assert 'within noise' in probe.edge_note('luck, a', places['luck, a'])
+
+
+def test_the_page_has_them(tmp_path):
+    found = {'pos': {'a': {0: profile((0.5, 0.9, 0.9), (0.1, 0.6, 0.3))}}}
+    arm = Arm('a', {0: types.SimpleNamespace(path=tmp_path / 'a', read=lambda file: {}, result={})})
+    task = types.SimpleNamespace(name='pos', kind='syntax')
+    s = probe.Settings(tmp_path, 'edge', probing.Pools(), Options())
+    probe.write(s, 'Probes', [arm], [task], found, {'pos': profile((0.5, 0.5, 0.5), (0.3, 0.3, 0.4))}, None)
+    assert 'centre of gravity 1.20' in (tmp_path / 'table.md').read_text()
+    assert (tmp_path / 'figures' / 'edge.png').exists() and 'Expected layers' in (tmp_path / 'report.html').read_text()
 
 
 def test_the_mix_of_an_edge_probe_is_kept():

@@ -3,10 +3,11 @@
     python -m analysis.attention --checkpoint=FOLDER --data=DATA/ud_english_ewt --out=probes/attention
 
 For each head: shares of attention to [CLS], [SEP], punctuation, the token itself, the one before and behind, by weight
-and by norm (Kobayashi et al. 2020); entropies; distances between heads; and with annotated --data which relation a head
-follows, chosen on one split and scored on another. Rows are single sentences [CLS] A [SEP], where theirs were pairs of
-paragraphs. Without --data sentences of --source are taken. Writes attention.md, figures/ and a report.html with an
-attention viewer that works offline.
+and by norm (Kobayashi et al. 2020); entropies; distances between heads; with a head for masked words in the checkpoint
+the importance for their loss (Michel et al. 2019); and with annotated --data which relation a head follows, and
+how much of the tree a probe on all heads finds, chosen or fitted on one split and scored on another. Rows are single
+sentences [CLS] A [SEP], where theirs were pairs of paragraphs. Without --data sentences of --source are taken. Writes
+attention.md, figures/ and a report.html with an attention viewer that works offline.
 """
 
 import dataclasses
@@ -22,7 +23,17 @@ from absl import flags
 from etils import epath
 from sklearn.manifold import MDS
 
-from analysis import annotated_tasks, dependency_heads, features, layer_plots, page, plain_tasks, viewer
+from analysis import (
+    annotated_tasks,
+    attention_probe,
+    dependency_heads,
+    features,
+    importance,
+    layer_plots,
+    page,
+    plain_tasks,
+    viewer,
+)
 from analysis.features import Corpus, Pieces, padded, view_of
 from bertx import results
 from bertx.encoder import encode
@@ -152,17 +163,31 @@ def lines(heads: Heads) -> list[list[str]]:
     return rows
 
 
+def weighed(model: Pretrained, corpus: Corpus) -> tuple[np.ndarray | None, str]:
+    """(importance [N, H], note); None without a head for masked words."""
+    if 'mlm' not in model.heads:
+        return None, 'importance of heads: left out, since the checkpoint has no head that predicts masked words'
+    rows = corpus.pieces(model.tokenizer, model.encoder.max_positions)
+    rows = rows[:: -(-len(rows) // importance.SENTENCES)]
+    note = f'importance: |slope of the loss of masked words| over a mask on each head, {len(rows):,} sentences'
+    return importance.measure(model, rows), f'{note}; each layer normalised to length 1 (Michel et al. 2019)'
+
+
 def main() -> int:
     f: Any = flags.FLAGS
     model, out = Pretrained.load(f.checkpoint), Path(f.out)
     relations: list[page.Section] = []
     text = ''
     if f.data:
-        trees = annotated_tasks.treebank(f.data, 0, f.sentences)
-        corpus = Corpus([s.words for s in trees[0]])
-        rows, note = dependency_heads.compare(model, features.untrained(model), *trees)
-        relations = [page.Section('Relations', note, rows=rows)]
-        text = f'{page.markdown(rows)}\n{note}\n\n'
+        sentences, split_S = annotated_tasks.treebank(f.data, 0, f.sentences)
+        corpus = Corpus([s.words for s in sentences])
+        dev, test = ([sentences[i] for i in np.flatnonzero(split_S == n)] for n in (1, 2))
+        read = dependency_heads.read
+        own, fresh = ((read(m, dev), read(m, test)) for m in (model, features.untrained(model)))
+        for title, compare in (('Relations', dependency_heads.compare), ('Attention probe', attention_probe.compare)):
+            rows, note = compare(own, fresh, model.encoder.heads)
+            relations.append(page.Section(title, note, rows=rows))
+            text += f'{page.markdown(rows)}\n{note}\n\n'
     else:
         corpus = Corpus([words for _, words in plain_tasks.read(f.source)[0][::60][: f.sentences]])
     heads = measure(model, corpus)
@@ -170,14 +195,21 @@ def main() -> int:
     panels = {f'to {name}': heads.shares[name] for name in TARGETS} | {'entropy, nats': heads.entropy}
     if heads.by_norm:
         panels['to [SEP], by norm'] = heads.by_norm['[SEP]']
+    slope_NH, said = weighed(model, corpus)
+    weights = importance.lines(slope_NH) if slope_NH is not None else []
+    if slope_NH is not None:
+        panels['importance'] = importance.normalised(slope_NH)
     kinds = [heads.kind(*divmod(m, heads.entropy.shape[1])) for m in range(len(heads.distance_MM))]
     pictures = [
         layer_plots.maps(panels, out / 'figures' / 'heads', note),
         layer_plots.scatter(placed(heads), kinds, heads.entropy.shape[1], out / 'figures' / 'clusters'),
     ]
-    results.write_atomically(epath.Path(out / 'attention.md'), text + page.markdown(lines(heads)) + f'\n{note}\n')
+    table = f'{page.markdown(weights)}\n' if weights else ''
+    text += f'{page.markdown(lines(heads))}\n{note}\n\n{table}{said}\n'
+    results.write_atomically(epath.Path(out / 'attention.md'), text)
     shown = [' '.join(s) for s in corpus.sentences if 8 <= len(s) <= 30][:4]
     sections = [page.Section('Heads', note, rows=lines(heads), pictures=pictures), *relations]
+    sections.append(page.Section('Importance', said, rows=weights))
     sections.append(page.Section('Attention viewer', html=viewer.html(model, [f.text] if f.text else shown)))
     page.write(out / 'report.html', f'Attention of {f.checkpoint}', sections)
     print((out / 'attention.md').read_text())

@@ -12,15 +12,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis import attention
+from analysis import attention, page
 from analysis.conllu import Sentence
 from analysis.features import Corpus, Pieces
 from bertx import stats
+from bertx.errors import BadInput
 from bertx.pretrained import Pretrained
 from bertx.stats import Estimate
 
 OFFSETS = [k for k in range(-5, 6) if k]  # theirs were -3 to 2
 LEAST = 50  # arcs on test, or a relation is left out
+
+Maps = list[tuple[Sentence, np.ndarray]]  # attention between a sentence's words, [M, W, W]; heads layer after layer
 
 
 def word_maps(p: Pieces, words: int, a_NHQK: np.ndarray) -> np.ndarray:
@@ -28,6 +31,20 @@ def word_maps(p: Pieces, words: int, a_NHQK: np.ndarray) -> np.ndarray:
     own_WL = (p.word_L == np.arange(words)[:, None]).astype(np.float32)
     from_WL = own_WL / np.maximum(1, own_WL.sum(1, keepdims=True))
     return np.einsum('wq,nhqk,vk->nhwv', from_WL, a_NHQK, own_WL, optimize=True)
+
+
+def read(model: Pretrained, sentences: Sequence[Sentence]) -> Maps:
+    """Sentences that the model cannot read as a whole are left out, and those of one word."""
+    corpus = Corpus([s.words for s in sentences])
+    rows = corpus.pieces(model.tokenizer, model.encoder.max_positions)
+    found = []
+    for i, a_NHQK, _ in attention.maps(model, rows):
+        W = len(sentences[i].words)
+        if rows[i].whole and len(set(rows[i].word_L) - {-1}) == W and W > 1:
+            found.append((sentences[i], word_maps(rows[i], W, a_NHQK).reshape(-1, W, W)))
+    if not found:
+        raise BadInput(f'--data: {model.folder} reads no sentence of two words or more as a whole')
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,20 +57,12 @@ class Arcs:
     heads: int  # M
 
 
-def arcs(model: Pretrained, sentences: Sequence[Sentence]) -> Arcs:
-    """Sentences that the model cannot read as a whole are left out."""
-    corpus = Corpus([s.words for s in sentences])
-    rows = corpus.pieces(model.tokenizer, model.encoder.max_positions)
+def arcs(maps: Maps) -> Arcs:
     parts: list[np.ndarray] = []
     relation: list[str] = []
     number: list[int] = []
-    for i, a_NHQK, _ in attention.maps(model, rows):
-        s, W = sentences[i], len(sentences[i].words)
-        if not rows[i].whole or len(set(rows[i].word_L) - {-1}) < W or W < 2:
-            continue
-        a_MWW = word_maps(rows[i], W, a_NHQK).reshape(-1, W, W)
-        a_MWW[:, np.arange(W), np.arange(W)] = -1
-        looks_MW = a_MWW.argmax(-1)
+    for i, (s, a_MWW) in enumerate(maps):
+        looks_MW = np.where(np.eye(len(s.words), dtype=bool), -1, a_MWW).argmax(-1)
         d = np.array([w for w, head in enumerate(s.heads) if head >= 0], int)
         h = np.array(s.heads, int)[d]
         fixed = np.stack([d + k == h for k in OFFSETS])
@@ -76,6 +85,13 @@ class Found:
         return stats.mean(self.hit_G[None], self.weight_G)
 
 
+def found(name: str, hit_A: np.ndarray, sentence_A: np.ndarray) -> Found:
+    """hit_A: of each arc."""
+    groups, group_A = np.unique(sentence_A, return_inverse=True)
+    by_group = functools.partial(np.bincount, group_A, minlength=len(groups))
+    return Found(name, by_group(weights=hit_A.astype(float)), by_group().astype(float))
+
+
 def choose(dev: Arcs, test: Arcs, relation: str, offsets: bool, heads_per_layer: int) -> Found:
     """The best on dev of the heads, or of the offsets, measured on test. relation: a name, or 'all'."""
     here = [np.full(len(x.relation), True) if relation == 'all' else x.relation == relation for x in (dev, test)]
@@ -86,33 +102,30 @@ def choose(dev: Arcs, test: Arcs, relation: str, offsets: bool, heads_per_layer:
     else:
         layer, head = divmod(best % dev.heads, heads_per_layer)
         name = f'{layer + 1}-{head + 1} {"to head" if best < dev.heads else "to dependent"}'
-    groups, group = np.unique(test.sentence[here[1]], return_inverse=True)
-    hit = test.hit[part][best, here[1]].astype(float)
-    return Found(name, np.bincount(group, hit, len(groups)), np.bincount(group, minlength=len(groups)).astype(float))
+    return found(name, test.hit[part][best, here[1]], test.sentence[here[1]])
 
 
-def compare(model: Pretrained, control: Pretrained, sentences: list[Sentence], split_S: np.ndarray):
-    """(table, note): a line a relation, the most frequent first."""
-    parts = [[s for s, split in zip(sentences, split_S, strict=True) if split == n] for n in (1, 2)]
-    dev, test = (arcs(model, part) for part in parts)
-    fresh = [arcs(control, part) for part in parts]
+def compare(own: tuple[Maps, Maps], control: tuple[Maps, Maps], heads: int) -> tuple[list[list[str]], str]:
+    """(table, note): a line a relation, the most frequent first. own, control: dev and test of the model, and of an
+    untrained one; heads: of a layer."""
+    dev, test = (arcs(maps) for maps in own)
+    fresh = [arcs(maps) for maps in control]
     names, counts = np.unique(test.relation, return_counts=True)
     known = [(int(n), str(name)) for n, name in zip(counts, names, strict=True) if n >= LEAST and name in dev.relation]
-    pick = functools.partial(choose, heads_per_layer=model.encoder.heads)
+    pick = functools.partial(choose, heads_per_layer=heads)
     rows = [['relation', 'arcs', 'head', 'accuracy', 'offset', 'accuracy', 'head less offset', 'untrained']]
-    show = lambda e, sign='': f'{e.value:{sign}.3f} [{e.low:{sign}.3f}, {e.high:{sign}.3f}]'
     for relation in ['all', *(name for _, name in sorted(known, reverse=True))]:
         head, offset = pick(dev, test, relation, False), pick(dev, test, relation, True)
         gain = stats.difference(head.hit_G[None], offset.hit_G[None], head.weight_G)
         plain = (
             f'{offset.score.value:.3f}',
-            show(gain, '+'),
+            page.interval(gain, '+'),
             f'{pick(fresh[0], fresh[1], relation, False).score.value:.3f}',
         )
         count = f'{int(head.weight_G.sum()):,}'
-        rows.append([relation, count, head.name, show(head.score), offset.name, *plain])
+        rows.append([relation, count, head.name, page.interval(head.score), offset.name, *plain])
     note = (
-        f'heads and offsets chosen on {len(parts[0]):,} dev sentences, accuracy on {len(parts[1]):,} test sentences '
+        f'heads and offsets chosen on {len(own[0]):,} dev sentences, accuracy on {len(own[1]):,} test sentences '
         f'with 95 % intervals over these; head: layer-head, from 1'
     )
     return rows, note

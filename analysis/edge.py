@@ -25,6 +25,7 @@ class Gravity:
     high: float
     headroom: Estimate  # of the best prefix over layer 0 alone
     differential_L: np.ndarray  # score(0..l) - score(0..l-1); of layer 0, 0
+    centre: float = float('nan')  # of gravity; NaN where the mix is not known
 
 
 def expected_layer(score_L: np.ndarray) -> float:
@@ -33,20 +34,21 @@ def expected_layer(score_L: np.ndarray) -> float:
     return float((np.arange(1, len(score_L)) * gain).sum() / gain.sum()) if gain.sum() else float('nan')
 
 
-def gravity(hit_LG: np.ndarray, weight_G: np.ndarray, seed: int = 0) -> Gravity:
-    """hit_LG: what the probe of layers 0..l hit in each test group. Refuses (NaN) where headroom is within noise: the
-    quotient then leaves the layers, as Tenney's DPR does."""
+def gravity(hit_LG: np.ndarray, weight_G: np.ndarray, seed: int = 0, mix_L: np.ndarray | None = None) -> Gravity:
+    """hit_LG: what the probe of layers 0..l hit in each test group; mix_L: of the probe of all layers. Refuses (NaN)
+    where headroom is within noise: the quotient then leaves the layers, as Tenney's DPR does."""
     score_L = hit_LG.sum(1) / weight_G.sum()
     best = int(score_L.argmax())
     headroom = stats.difference(hit_LG[best][None], hit_LG[0][None], weight_G)
     gain_L = np.concatenate([[0.0], np.diff(score_L)])
+    centre = float('nan') if mix_L is None or not len(mix_L) else centre_of_gravity(mix_L)
     if best == 0 or not headroom.low > 0:
-        return Gravity(float('nan'), float('nan'), float('nan'), headroom, gain_L)
+        return Gravity(float('nan'), float('nan'), float('nan'), headroom, gain_L, centre)
     rng = np.random.default_rng(seed)
     count_BG = rng.multinomial(len(weight_G), np.full(len(weight_G), 1 / len(weight_G)), DRAWS)
     drawn = [expected_layer(row) for row in (count_BG @ hit_LG.T) / (count_BG @ weight_G)[:, None]]
     low, high = np.nanquantile(drawn, [0.025, 0.975])
-    return Gravity(expected_layer(score_L), float(low), float(high), headroom, gain_L)
+    return Gravity(expected_layer(score_L), float(low), float(high), headroom, gain_L, centre)
 
 
 def centre_of_gravity(mix_L: np.ndarray) -> float:

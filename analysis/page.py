@@ -8,6 +8,7 @@ import jinja2
 from etils import epath
 
 from bertx.results import write_atomically
+from bertx.stats import Estimate
 from bertx.table import Table
 
 
@@ -41,3 +42,8 @@ def markdown(rows: list[list[str]]) -> str:
     lines = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
     lines.insert(1, ['-' * width for width in widths])
     return ''.join(f'| {" | ".join(line)} |\n' for line in lines)
+
+
+def interval(e: Estimate, sign: str = '') -> str:
+    """'0.512 [0.480, 0.544]'; sign '+' for differences."""
+    return f'{e.value:{sign}.3f} [{e.low:{sign}.3f}, {e.high:{sign}.3f}]'

@@ -3,8 +3,9 @@
     python -m analysis.presets --preset=hewitt2019 --checkpoint=FOLDER --data=DATA/ud_english_ewt
 
 jawahar2019   sentence tasks by layer, [CLS] and an MLP   (with --data those of a treebank; without it the plain ones)
+              with --task=chunks and --data of spans: their pictures too (`analysis.scatter`)
 tenney2019    edge probes of POS and relations over prefixes of layers: expected layer
-clark2019     attention heads and dependency relations
+clark2019     attention heads and dependency relations, a probe on all heads
 hewitt2019    structural probe
 voita2020     description length of POS
 objectives    the layer profile of every arm of --sweep side by side, with differences
@@ -16,17 +17,25 @@ from typing import Any
 from absl import flags
 from etils import epath
 
-from analysis import attention, mdl, page, probe, structural
-from analysis.annotated_tasks import CONLLU
+from analysis import attention, mdl, page, probe, scatter, structural
+from analysis.annotated_tasks import CONLLU, SPANS
 from analysis.published import TABLES
 from bertx import results
 from bertx.errors import BadInput, unknown
 from experiments import cli
 
 SENTENCE_TASKS = [name for name, (_, _, unit) in CONLLU.items() if unit == 'sentences']
+
+
+def jawahar() -> int:
+    """With pictures where spans are among the tasks."""
+    code = probe.main()
+    return scatter.main() if set(flags.FLAGS.task) & set(SPANS) else code
+
+
 # preset -> (what runs it, what it needs, flags that it sets)
 PRESETS: dict[str, tuple[Any, tuple[str, ...], dict[str, Any]]] = {
-    'jawahar2019': (probe.main, ('checkpoint',), {'probe': 'mlp', 'sentence_pool': 'cls'}),
+    'jawahar2019': (jawahar, ('checkpoint',), {'probe': 'mlp', 'sentence_pool': 'cls'}),
     'tenney2019': (probe.main, ('checkpoint', 'data'), {'probe': 'edge', 'task': ['pos', 'dep'], 'seeds': 1}),
     'clark2019': (attention.main, ('checkpoint', 'data'), {}),
     'hewitt2019': (structural.main, ('checkpoint', 'data'), {}),
@@ -61,4 +70,5 @@ if __name__ == '__main__':
     probe.define_flags()
     flags.DEFINE_string('preset', None, f'One of {", ".join(PRESETS)}.')
     flags.DEFINE_string('text', None, 'A text for the attention viewer.')
+    scatter.define_method()
     cli.run(main, required=('preset',))

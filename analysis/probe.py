@@ -19,7 +19,7 @@ from etils import epath
 from rich.console import Console
 from rich.progress import track
 
-from analysis import annotated_tasks, edge, features, layer_plots, page, plain_tasks, probe_table
+from analysis import annotated_tasks, edge, edge_bars, features, layer_plots, page, plain_tasks, probe_table
 from analysis.annotated_tasks import CONLLU, SPANS
 from analysis.probe_engine import Options
 from analysis.probing import Pools, Profile, measure
@@ -110,28 +110,25 @@ def panels(found, fresh):
     return drawn, bands
 
 
-def edge_notes(found) -> list[str]:
-    """Expected layers of edge probes, whose layer l is a mix of layers 0 to l; of an arm's first run."""
-    notes = []
-    for task, by_arm in found.items():
-        for arm, runs in by_arm.items():
-            p = next(iter(runs.values()))
-            g = edge.gravity(p.hit_LG, p.weight_G)
-            headroom = f'headroom {g.headroom.value:+.3f} [{g.headroom.low:+.3f}, {g.headroom.high:+.3f}]'
-            said = (
-                f'{g.expected:.2f} [{g.low:.2f}, {g.high:.2f}]'
-                if g.expected == g.expected
-                else 'not said: within noise'
-            )
-            notes.append(f'{task}, {arm}: expected layer {said}; {headroom}')
-    return notes
+def gravities(found) -> dict[str, edge.Gravity]:
+    """'task, arm' -> where edge probes find it, whose layer l is a mix of layers 0 to l; of an arm's first run."""
+    firsts = {f'{task}, {arm}': next(iter(runs.values())) for task in found for arm, runs in found[task].items()}
+    return {name: edge.gravity(p.hit_LG, p.weight_G, mix_L=p.mix_L) for name, p in firsts.items()}
+
+
+def edge_note(name: str, g: edge.Gravity) -> str:
+    """A line."""
+    known = g.expected == g.expected
+    said = f'{g.expected:.2f} [{g.low:.2f}, {g.high:.2f}]' if known else 'not said: within noise'
+    return f'{name}: expected layer {said}; headroom {page.interval(g.headroom, "+")}; centre of gravity {g.centre:.2f}'
 
 
 def write(s: Settings, title: str, groups: list[Arm], wanted: list[Task], found, fresh, baseline: str | None) -> None:
     """Table, figures and page; prints the table."""
     table = probe_table.by_task(found, groups, fresh, baseline)
     kinds = 'kinds: ' + ', '.join(f'{task.name} {task.kind}' for task in wanted)
-    table = dataclasses.replace(table, notes=(*table.notes, kinds, *(edge_notes(found) if s.kind == 'edge' else ())))
+    places = gravities(found) if s.kind == 'edge' else {}
+    table = dataclasses.replace(table, notes=(*table.notes, kinds, *(edge_note(*x) for x in places.items())))
     by_layer = {name: probe_table.by_layer(name, found[name], groups, fresh[name], baseline) for name in found}
     out = epath.Path(s.out)
     out.mkdir(parents=True, exist_ok=True)
@@ -145,6 +142,9 @@ def write(s: Settings, title: str, groups: list[Arm], wanted: list[Task], found,
     said = 'mean length of the vectors, before they are standardised'
     norm_picture = layer_plots.curves({'norm': (norms, {})}, s.out / 'figures' / 'norms', said, ylabel='length')
     sections = [page.Section('Best layers', table=table), page.Section('Layers', pictures=[picture])]
+    if places:
+        bars = edge_bars.draw(places, s.out / 'figures' / 'edge')
+        sections.append(page.Section('Expected layers', pictures=[bars]))
     sections += [page.Section(name.replace('_', ' '), table=t) for name, t in by_layer.items()]
     sections += [page.Section('Norms', 'Before they are standardised.', pictures=[norm_picture])]
     page.write(s.out / 'report.html', title, sections)

@@ -16,7 +16,7 @@ from analysis.tasks import Task
 from bertx.errors import unknown
 from bertx.pretrained import Pretrained
 
-FORMAT = 1
+FORMAT = 2  # of what is kept of a profile
 KINDS = ('linear', 'mlp', 'edge')
 HIDDEN = 64  # of an MLP probe; SentEval tunes over 50, 100 and 200
 
@@ -33,6 +33,7 @@ class Profile:
     penalty_L: np.ndarray  # the geometric mean over probe seeds
     norm_L: np.ndarray  # mean length of the vectors, before they are standardised
     group_G: np.ndarray
+    mix_L: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))  # of an edge probe that reads all layers
 
     @property
     def best(self) -> int:
@@ -144,11 +145,14 @@ def _measure(p: Prepared, kind: str, options: Options, control: bool) -> Profile
         return np.stack([by_group(weights=hit_N) for hit_N in hit_LN])
 
     fitted = fit(p, kind, options)
+    probe, mix_L = fitted.probe, np.zeros(0)
+    if isinstance(probe, Edge):
+        mix_L = np.mean([probe.mix({'mix': s_L}, len(s_L) - 1) for s_L in fitted.params['mix'][-1]], axis=0)
     random_N = p.task.control()
     empty = np.zeros((0, len(groups)))
     return Profile(
         by_group().astype(float), hits(fitted, p.task.label_N),
         hits(fit(p, kind, options, random_N), random_N) if control else empty,
         by_group(weights=p.task.majority()[test].astype(float)), fitted.dev_LT.mean(1),
-        np.exp(np.log(np.maximum(fitted.penalty_LT, 1e-12)).mean(1)), p.norm_L, groups,
+        np.exp(np.log(np.maximum(fitted.penalty_LT, 1e-12)).mean(1)), p.norm_L, groups, mix_L,
     )  # fmt: skip

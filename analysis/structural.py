@@ -166,17 +166,13 @@ def lines(found: Result, control: Result) -> list[list[str]]:
     """The table: a line a layer, then the chain of neighbours."""
     base = chain(found.sentences)
     rows = [['layer', 'UUAS', 'less untrained', 'less chain', 'DSpr', 'NSpr', 'root', 'untrained UUAS']]
-    show = lambda e, sign='': f'{e.value:{sign}.3f} [{e.low:{sign}.3f}, {e.high:{sign}.3f}]'
     for n, (a, b) in enumerate(zip(found.layers, control.layers, strict=True)):
         gains = [stats.difference(a.hit_N[None], x.hit_N[None], a.edge_N) for x in (b, base)]
         numbers = [f'{x:.3f}' for x in (a.dspr, a.nspr, a.root_N.mean(), b.uuas.value)]
-        rows.append(
-            [f'{n}{" (dev)" if n == found.best else ""}', show(a.uuas), *(show(g, '+') for g in gains), *numbers]
-        )
-    return [
-        *rows,
-        ['chain', show(base.uuas), '', '', f'{base.dspr:.3f}', f'{base.nspr:.3f}', f'{base.root_N.mean():.3f}', ''],
-    ]
+        name, gained = f'{n}{" (dev)" if n == found.best else ""}', [page.interval(g, '+') for g in gains]
+        rows.append([name, page.interval(a.uuas), *gained, *numbers])
+    numbers = [f'{x:.3f}' for x in (base.dspr, base.nspr, base.root_N.mean())]
+    return [*rows, ['chain', page.interval(base.uuas), '', '', *numbers, '']]
 
 
 def main() -> int:

@@ -87,7 +87,7 @@ def test_a_head_that_follows_a_relation_is_found(made, monkeypatch):
             yield i, a, None
 
     monkeypatch.setattr(attention, 'maps', oracle)
-    found = dependency_heads.arcs(made, TREES)
+    found = dependency_heads.arcs(dependency_heads.read(made, TREES))
     for relation in ('all', 'det', 'obj'):
         best = choose(found, found, relation, False, 2)
         assert best.name == '2-1 to head' and best.score.value == 1

@@ -7,8 +7,11 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
+from etils import epy
 from scipy import stats
-from sklearn import metrics as sk
+
+with epy.lazy_imports():  # else it were a third of the time in which any command starts
+    from sklearn import metrics as sk
 
 Metric = Callable[[Sequence[Any], Sequence[Any]], float]  # (gold [N], predicted [N]) -> value
 

@@ -15,7 +15,11 @@ class Stopped(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def asked_to_stop() -> Iterator[Callable[[int], bool]]:
-    """A function of the step that says whether to stop there. Of several processes, all stop at the same step."""
+    """A function of the step that says whether to stop there. Of several processes, all stop at the same step.
+
+    Who was asked ends with `Stopped`, also where an error came first or the last step was done: the next run is not
+    begun.
+    """
     if jax.process_count() > 1:
         yield multihost_utils.reached_preemption_sync_point
         return
@@ -26,5 +30,11 @@ def asked_to_stop() -> Iterator[Callable[[int], bool]]:
     before = signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
     try:
         yield lambda _: bool(signals)
+    except Exception as error:
+        if signals:
+            raise Stopped from error
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
+    if signals:
+        raise Stopped

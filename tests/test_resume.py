@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bertx.checkpoint import Checkpoints, Damaged, Trained
-from bertx.preemption import Stopped
+from bertx.preemption import Stopped, asked_to_stop
 from bertx.sweep import arm
 from bertx.watch import Spikes
 from tests.test_sweep import Killed, killer, run, small
@@ -45,6 +45,18 @@ def test_sigterm_leaves_a_checkpoint_at_the_next_step(store, undisturbed, tmp_pa
     ([planned], failed) = run(small(store), MLM, tmp_path)
     assert not failed
     assert (planned.folder.path / 'metrics.jsonl').read_text() == undisturbed
+
+
+def test_sigterm_is_not_forgotten_for_an_error_or_at_the_end():
+    with pytest.raises(Stopped) as found, asked_to_stop() as asked:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert asked(1)
+        raise OSError('the disk is full')
+    assert isinstance(found.value.__cause__, OSError)
+    with pytest.raises(Stopped), asked_to_stop():
+        os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(OSError, match='full'), asked_to_stop():
+        raise OSError('full')
 
 
 def largest(folder):

@@ -4,9 +4,9 @@
 
 The generator counts. The paper gives all arms one learning rate and equal steps.
 
-At the tiny scale's 1e12 FLOPs a run, a quarter of a million tokens, MLM is ahead of all that learn from a generator: the
-generator itself still writes unigrams, and its fakes teach little. In the paper ELECTRA-Small (1.4e18 FLOPs) passes what
-BERT-Small ends with, GLUE 75.1, between 6 % (74.1) and 12 % (76.0) of them; :small has 1.2e17 FLOPs.
+At the tiny scale's 1e12 FLOPs a run, a quarter of a million tokens, MLM is ahead of all that learn from a generator:
+the generator itself still writes unigrams, and its fakes teach little. In the paper ELECTRA-Small (1.4e18 FLOPs) passes
+what BERT-Small ends with, GLUE 75.1, between 6 % (74.1) and 12 % (76.0) of them; :small has 1.2e17 FLOPs.
 """
 
 from bertx.published import Published, of_table

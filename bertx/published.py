@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from etils import epath
 
@@ -12,11 +11,12 @@ from bertx import tables
 from bertx.arms import Column
 from bertx.power import ALPHA, POWER, detectable
 from bertx.results import RunFolder, read_json, write_atomically
-from bertx.table import ABSENT, escaped, markdown
+from bertx.stats import Estimate
+from bertx.table import ABSENT, Cell, Table, escaped, markdown
 
 FILE = 'published.json'
 MASKED = (('mlm', 'own'), ('mlm', 'refit'))  # fixed masks; the second where an arm has no head for it
-HEAD = ('contrast', 'measure', 'paper', 'ours, on', 'difference', 'sign agrees', 'p < 0.05', 'detectable')
+HEAD = ('contrast', 'paper', 'ours, on', 'difference', 'sign agrees', 'significant', 'detectable')
 
 # Where a paper's data are to be had, as sources of a downstream task (bertx/tasks/sources.py).
 DATA = {
@@ -68,31 +68,75 @@ def recorded(workdir: epath.Path) -> list[Published]:
     return [Published(**tuples(p)) for p in read_json(workdir / FILE)]
 
 
-def rows(published: Sequence[Published], folders: Iterable[RunFolder], split: str) -> list[dict[str, Any]]:
-    """A line a contrast, with HEAD's fields; those of ours are empty where there is no such column or arm."""
-    folders, lines = list(folders), []
+@dataclasses.dataclass(frozen=True)
+class Contrast:
+    """An arm less a baseline on one of our columns, and all that the paper reports of what this column measures."""
+
+    arm: str
+    baseline: str
+    reported: tuple[Published, ...]
+    ours: str = ''  # the column's title; '': there is no such column or arm
+    cell: Cell | None = None
+
+    @property
+    def difference(self) -> Estimate | None:
+        return self.cell.difference if self.cell else None
+
+    @property
+    def figures(self) -> list[Published]:
+        return [p for p in self.reported if p.figures]
+
+    @property
+    def sign_agrees(self) -> str:
+        if not (self.difference and self.figures):
+            return ABSENT
+        agree = sum(self.difference.value * p.difference > 0 for p in self.figures)
+        return {0: 'no', len(self.figures): 'yes'}.get(agree, f'{agree} of {len(self.figures)}')
+
+    @property
+    def significant(self) -> str:
+        if not (self.cell and self.difference) or math.isnan(self.difference.p):
+            return ABSENT
+        return 'yes' if self.cell.mark else 'uncorrected' if self.difference.p < ALPHA else 'no'
+
+    def row(self) -> list[str]:
+        """HEAD's fields, in percent."""
+        paper = ', '.join(f'{p.measure} {p.figures[0]:g} less {p.figures[1]:g}' for p in self.figures if p.figures)
+        found = [f'{self.arm} less {self.baseline}', paper or ABSENT, self.ours or ABSENT]
+        if not (d := self.difference):
+            return [*found, *[ABSENT] * 4]
+        interval = '' if math.isnan(d.low) else f' [{100 * d.low:+.1f}, {100 * d.high:+.1f}]'
+        least = detectable(d)
+        least_text = ABSENT if math.isnan(least) else f'{100 * least:.1f}'
+        return [*found, f'{100 * d.value:+.1f}{interval}', self.sign_agrees, self.significant, least_text]
+
+
+def contrasts(published: Sequence[Published], folders: Iterable[RunFolder], split: str) -> list[Contrast]:
+    """One for each arm, baseline and column of ours; those without a column come last, if the paper has figures."""
+    folders = list(folders)
     made = {b: tables.make(folders, b, split) for b in {p.baseline for p in published} & _arms(folders)}
+    found: dict[tuple[str, str, Column | None], list[Published]] = {}
     for p in _with_masks(published):
-        table = made.get(p.baseline)
-        there = [c for asked in p.columns for c in (table.columns if table else ()) if _is(asked, c)]
-        found = [(c, table.cells[p.arm, c]) for c in there if table and (p.arm, c) in table.cells]
-        column, cell = next(((c, cell) for c, cell in found if cell.difference), (None, None))
-        line = dict.fromkeys(HEAD, ABSENT)
-        line |= {'contrast': f'{p.arm} less {p.baseline}', 'measure': p.measure}
-        if p.figures:
-            line['paper'] = f'{p.figures[0]:g} less {p.figures[1]:g}: {p.difference:+.1f}'
-        if table and column and cell and (d := cell.difference):
-            line['ours, on'] = table.title(column)
-            interval = '' if math.isnan(d.low) else f' [{100 * d.low:+.1f}, {100 * d.high:+.1f}]'
-            line['difference'] = f'{100 * d.value:+.1f}{interval}'
-            if p.figures:
-                line['sign agrees'] = 'yes' if d.value * p.difference > 0 else 'no'
-            line['p < 0.05'] = 'yes' if d.p < ALPHA else 'no'
-            least = detectable(d)
-            line['detectable'] = ABSENT if math.isnan(least) else f'{100 * least:.1f}'
-        if p.figures or line['difference'] != ABSENT:
-            lines.append(line)
-    return lines
+        found.setdefault((p.arm, p.baseline, _column(p, made.get(p.baseline))), []).append(p)
+    with_column = [
+        Contrast(arm, baseline, tuple(reported), made[baseline].title(column), made[baseline].cells[arm, column])
+        for (arm, baseline, column), reported in found.items()
+        if column
+    ]
+    without = [
+        Contrast(arm, baseline, tuple(reported))
+        for (arm, baseline, column), reported in found.items()
+        if not column and any(p.figures for p in reported)
+    ]
+    return with_column + without
+
+
+def _column(p: Published, table: Table | None) -> Column | None:
+    """The first of those asked for on which the arm was compared with the baseline."""
+    if table is None:
+        return None
+    compared = [c for c in table.columns if (cell := table.cells.get((p.arm, c))) and cell.difference]
+    return next((c for asked in p.columns for c in compared if _is(asked, c)), None)
 
 
 def _with_masks(published: Sequence[Published]) -> list[Published]:
@@ -103,19 +147,19 @@ def _with_masks(published: Sequence[Published]) -> list[Published]:
 
 def report(published: Sequence[Published], folders: Iterable[RunFolder], split: str) -> str:
     """Markdown: the contrasts, and what is not here."""
-    lines = rows(published, folders, split)
-    absent = dict.fromkeys(p.measure for p, line in zip(published, lines, strict=False) if _stands_in(p, line))
+    found = contrasts(published, folders, split)
     notes = [
-        f'in percent; detectable: the true difference that our seeds and examples find with {POWER:.0%} power '
-        f'(p < {ALPHA}, uncorrected)'
+        'in percent; significant: p < 0.05 after both corrections of the table above, or uncorrected only',
+        f'detectable: the true difference that our seeds and examples find with {POWER:.0%} power '
+        f'(p < {ALPHA}, uncorrected)',
     ]
-    if absent:
+    if absent := dict.fromkeys(p.measure for c in found for p in c.reported if _stands_in(p, c.ours)):
         notes.append(
             'n/a here, so another column stands in: '
             + ', '.join(f'{m} ({DATA[m]})' for m in absent)
             + '; with the data in get_downstream() they are measured'
         )
-    return markdown([[escaped(text) for text in row] for row in [HEAD, *(line.values() for line in lines)]], notes)
+    return markdown([[escaped(text) for text in row] for row in [HEAD, *(c.row() for c in found)]], notes)
 
 
 def _is(asked: Column, column: Column) -> bool:
@@ -123,8 +167,8 @@ def _is(asked: Column, column: Column) -> bool:
     return column == asked or (column[0].partition(' n=')[0], column[1]) == asked
 
 
-def _stands_in(p: Published, line: dict[str, Any]) -> bool:
-    return p.measure in DATA and not line['ours, on'].startswith(p.columns[0][0])
+def _stands_in(p: Published, ours: str) -> bool:
+    return p.measure in DATA and not ours.startswith(p.columns[0][0])
 
 
 def _arms(folders: Iterable[RunFolder]) -> set[str]:

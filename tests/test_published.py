@@ -3,6 +3,7 @@
 import importlib
 import itertools
 import json
+import math
 import pkgutil
 
 import pytest
@@ -11,6 +12,8 @@ from etils import epath
 from bertx import published, sweep
 from bertx.errors import BadInput
 from bertx.published import of_table
+from bertx.stats import Estimate
+from bertx.table import Cell
 from configs import papers, sweeps
 from experiments import results_page
 from tests.test_tables import measured, run
@@ -54,12 +57,23 @@ def test_contrasts_say_what_agrees_and_what_stands_in(tmp_path):
     asked = of_table(('NSP', 'MNLI-m'), 'none', {'none': (52.4, 81.5), 'nsp': (90.5, 81.6)}, own)
     published.record(epath.Path(tmp_path), asked)
     assert published.recorded(epath.Path(tmp_path)) == asked
-    first, second = published.rows(asked, folders, 'test')
-    assert first['paper'] == '90.5 less 52.4: +38.1'
-    assert first['sign agrees'] == 'yes' and first['ours, on'] == second['ours, on'] == 'nsp'
+    (contrast,) = published.contrasts(asked, folders, 'test')
+    row = dict(zip(published.HEAD, contrast.row(), strict=True))
+    assert row['paper'] == 'NSP 90.5 less 52.4, MNLI-m 81.6 less 81.5'
+    assert row['sign agrees'] == 'yes' and row['ours, on'] == 'nsp' and row['significant'] == 'yes'
     assert 'tfds:glue/mnli' in published.report(asked, folders, 'test')
+    mixed = of_table(('NSP', 'MNLI-m'), 'none', {'none': (52.4, 81.5), 'nsp': (90.5, 81.4)}, own)
+    assert published.contrasts(mixed, folders, 'test')[0].sign_agrees == '1 of 2'
     lacking = of_table(('SOP',), 'none', {'none': (1.0,), 'sop': (2.0,)}, ('sop', 'own'))
-    assert published.rows(lacking, folders, 'test')[0]['sign agrees'] == '–'
+    assert published.contrasts(lacking, folders, 'test')[0].row()[2:] == ['–'] * 5
+
+
+def test_significant_is_after_correction():
+    estimate = lambda p: Estimate(0.1, 0.0, 0.2, 3, 10, '', 0.05, 2.0, p)
+    said = lambda p, holm: published.Contrast('a', 'b', (), 'x', Cell(estimate(p), estimate(p), p, holm)).significant
+    assert (said(0.01, 0.04), said(0.04, 0.08), said(0.2, 0.4), said(math.nan, math.nan)) == (
+        'yes', 'uncorrected', 'no', '–',
+    )  # fmt: skip
 
 
 def test_a_page_of_all_sweeps(tmp_path):
@@ -97,9 +111,11 @@ def test_masked_tokens_and_tasks_of_any_size_stand_in(tmp_path):
         for arm, value in (('mlm', 0.5), ('ltr', 0.2))
     ]
     asked = of_table(('MNLI-m', 'MLM'), 'mlm', {'mlm': (83.9, 1.0), 'ltr': (82.1, 2.0)}, ('era', 'finetuned'))
-    theirs, _, masked = published.rows(asked, folders, 'test')
+    theirs, masked = (
+        dict(zip(published.HEAD, c.row(), strict=True)) for c in published.contrasts(asked, folders, 'test')
+    )
     assert theirs['ours, on'].startswith('era n=20') and theirs['difference'].startswith('+')
-    assert theirs['sign agrees'] == 'no'
+    assert theirs['sign agrees'] == '1 of 2'
     assert masked['paper'] == masked['sign agrees'] == '–'
     assert masked['difference'].startswith('-') and masked['contrast'] == 'ltr less mlm'
     said = published.report(asked, folders, 'test')

@@ -14,11 +14,9 @@ from bertx.sweep import Sweep, arm, chain
 from configs import papers
 from configs.papers import downstream, get_downstream  # noqa: F401 - read by experiments.sweep
 
-TASKS = ('mlm', 'random_token')
-
 
 def get_config(scale: str = 'tiny'):
-    config = papers.at(scale, paper=papers.electra, tasks=TASKS, refit=TASKS)
+    config = papers.at(scale, paper=papers.electra, refit=('mlm',))
     if scale == 'tiny':
         config.budget.update(of='flops', amount=1e12)
     return config

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from scipy import stats
+from scipy import special
 
 from analysis.plots import COLORS, GREY, SMALL, _figure
 
@@ -76,7 +76,7 @@ def _band(values_RL: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     R = len(values_RL)
     if R < 3:
         return values_RL.min(0), values_RL.max(0)
-    half_L = stats.t.ppf(0.975, R - 1) * values_RL.std(0, ddof=1) / R**0.5
+    half_L = special.stdtrit(R - 1, 0.975) * values_RL.std(0, ddof=1) / R**0.5
     return values_RL.mean(0) - half_L, values_RL.mean(0) + half_L
 
 

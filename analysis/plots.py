@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
-from scipy import stats
+from scipy import special
 
 from bertx import table_notes, tables
 from bertx.arms import Arm, Column, arms
@@ -155,7 +155,7 @@ def _band(values_RT: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     R = len(values_RT)
     if R == 2:
         return values_RT.min(axis=0), values_RT.max(axis=0)
-    half_T = stats.t.ppf(0.975, R - 1) * values_RT.std(axis=0, ddof=1) / R**0.5
+    half_T = special.stdtrit(R - 1, 0.975) * values_RT.std(axis=0, ddof=1) / R**0.5
     return values_RT.mean(axis=0) - half_T, values_RT.mean(axis=0) + half_T
 
 

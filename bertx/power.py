@@ -3,9 +3,13 @@
 import bisect
 import math
 
-from scipy import optimize, stats
+from etils import epy
+from scipy import special
 
 from bertx.stats import Estimate
+
+with epy.lazy_imports():  # every command starts with this module
+    from scipy import optimize
 
 POWER, ALPHA = 0.8, 0.05
 MOST_SEEDS = 10**6  # as good as infinitely many
@@ -20,7 +24,7 @@ def detectable(estimate: Estimate, power: float = POWER, alpha: float = ALPHA) -
     if estimate.standard_error == 0 or math.isnan(estimate.standard_error):
         return estimate.standard_error
     lacking = lambda shift: _found(shift, estimate.df, alpha) - power
-    short_cut = stats.t.ppf(1 - alpha / 2, estimate.df) + max(0, stats.t.ppf(power, estimate.df))
+    short_cut = special.stdtrit(estimate.df, 1 - alpha / 2) + max(0, special.stdtrit(estimate.df, power))
     return float(estimate.standard_error * optimize.brentq(lacking, 0, 2 * short_cut))
 
 
@@ -47,6 +51,6 @@ def seeds_to_decide(estimate: Estimate, power: float = POWER, alpha: float = ALP
 
 def _found(shift: float, df: float, alpha: float) -> float:
     """The probability that |t| passes its edge where t's mean lies `shift` standard errors from the null."""
-    if shift > 35:  # nct gives NaN far out
+    if shift > 35:  # nctdtr gives NaN far out
         return 1.0
-    return float(stats.nct.sf(stats.t.ppf(1 - alpha / 2, df), df, shift))
+    return float(1 - special.nctdtr(df, shift, special.stdtrit(df, 1 - alpha / 2)))

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import special
 
 from bertx import resample
 
@@ -159,8 +159,8 @@ def _estimate(
     if error <= rounding:
         p = np.nan if np.isnan(null) else float(distance <= rounding)
         return Estimate(value, value, value, runs, N, method, 0.0, np.nan, p)
-    half = stats.t.ppf((1 + confidence) / 2, df) * error
-    p = float(2 * stats.t.sf(distance / error, df))
+    half = special.stdtrit(df, (1 + confidence) / 2) * error
+    p = float(2 * special.stdtr(df, -distance / error))
     low, high = float(value - half), float(value + half)
     found = Estimate(value, low, high, runs, N, method, error, df, p, of_seeds, of_examples)
     if runs == 1 or not (keep_draws or method == 'multi-bootstrap'):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 from etils import epy
-from scipy import stats
 
 with epy.lazy_imports():  # else it were a third of the time in which any command starts
+    from scipy import stats
     from sklearn import metrics as sk
 
 Metric = Callable[[Sequence[Any], Sequence[Any]], float]  # (gold [N], predicted [N]) -> value
@@ -38,20 +38,20 @@ def macro_f1(gold: Sequence[Any], predicted: Sequence[Any]) -> float:
     return float(sk.f1_score(names(gold), names(predicted), average='macro', zero_division=0.0))
 
 
-def _correlation(function: Callable[..., Any]) -> Metric:
+def _correlation(name: str) -> Metric:
     def metric(gold: Sequence[float], predicted: Sequence[float]) -> float:
         """0 where one side does not vary, as for a model that says the same of everything."""
         if len(gold) < 2 or np.ptp(gold) == 0 or np.ptp(predicted) == 0:
             return 0.0
         with warnings.catch_warnings():  # scipy warns of what is nearly constant
             warnings.simplefilter('ignore')
-            value = float(function(np.asarray(gold, float), np.asarray(predicted, float)).statistic)
+            value = float(getattr(stats, name)(np.asarray(gold, float), np.asarray(predicted, float)).statistic)
         return value if math.isfinite(value) else 0.0
 
     return metric
 
 
-pearson, spearman = _correlation(stats.pearsonr), _correlation(stats.spearmanr)
+pearson, spearman = _correlation('pearsonr'), _correlation('spearmanr')
 
 
 def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:

@@ -166,7 +166,7 @@ def check_encoder(c: EncoderConfig) -> None:
         raise BadInput(f'config.encoder: layers {c.layers} is no multiple of groups {c.groups}')
     if c.positions == 'rotary' and c.width // c.heads % 2:
         raise BadInput(f'config.encoder: width {c.width} over heads {c.heads} is odd; rotation turns pairs of features')
-    if c.mask_decoder and (c.table_width != c.width or c.causal):
+    if c.mask_decoder and c.table_width != c.width:
         raise BadInput('config.encoder.mask_decoder adds positions to states: embedding_width must be 0')
     if c.precision not in ('float32', 'bfloat16'):
         raise BadInput(f"config.encoder.precision is {c.precision!r}; 'float32' or 'bfloat16' would do")

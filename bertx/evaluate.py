@@ -35,11 +35,24 @@ class Measurement:
     metric: str
     sum_N: np.ndarray
     weight_N: np.ndarray
+    of_tokens: bool = False  # a mean negative log-likelihood of tokens, in nats
 
     @property
     def value(self) -> float:
         weight = self.weight_N.sum(dtype=np.float64)
         return float(self.sum_N.sum(dtype=np.float64) / weight) if weight else math.nan  # no fakes, so no precision
+
+    @property
+    def shown(self) -> dict[str, float]:
+        """By name: the metric, and the perplexity that a loss of tokens stands for."""
+        name = 'perplexity' if self.metric == 'loss' else f'{self.metric} perplexity'
+        return {self.metric: self.value} | ({name: float(np.exp(self.value))} if self.of_tokens else {})
+
+    def record(self) -> dict[str, Any]:
+        """For JSON, without the examples."""
+        names = {name: getattr(self, name) for name in ('task', 'head', 'split', 'metric', 'value')}
+        perplexity = {'perplexity': float(np.exp(self.value))} if self.of_tokens else {}
+        return names | {'n_examples': len(self.sum_N)} | perplexity
 
 
 @functools.lru_cache
@@ -103,8 +116,9 @@ class Task:
         """`count` rows of the split in batches, the last one filled up; and how many are real. Labels are balanced."""
         # Epoch 0 of a constant seed. Never more rows than there are: a row twice would narrow the intervals.
         count = min(count, len(Rows(self.store, split, self.options, self.seed)))
-        rows = Rows(self.store, split, self.options, self.seed, count - count % len(kinds_for(self.options.labels)))
-        count = len(rows)
+        count -= count % len(kinds_for(self.options.labels))
+        rows = Rows(self.store, split, self.options, self.seed, count)
+        count = min(count, len(rows))  # the released codes' pairs are always all that there are
         numbers = np.array_split(np.arange(count), range(self.size, count, self.size))
         return [padded(rows.batch(n), self.size) for n in numbers], count
 
@@ -141,7 +155,8 @@ class Task:
         return self._measured('refit', split, refit(run.encoder, single, options, fit, test))
 
     def _measured(self, head: str, split: str, terms: dict[str, Term]) -> list[Measurement]:
-        return [Measurement(self.name, head, split, metric, t.sum, t.weight) for metric, t in terms.items()]
+        of_tokens = self.objectives[self.name].token_losses
+        return [Measurement(self.name, head, split, m, t.sum, t.weight, m in of_tokens) for m, t in terms.items()]
 
     def unigram(self, split: str, count: int) -> Measurement:
         """Accuracy of predicting the training split's most frequent text token at every masked position."""
@@ -169,6 +184,7 @@ class Suite:
         self.make = functools.partial(
             Task, store=store, vocab=vocab, settings=config['rows'] | own, evaluation=evaluation, mesh=self.mesh
         )
+        self.made = functools.lru_cache(maxsize=8)(self.make)  # they hold their rows
         self.tasks = {name: self._task(name, config['rows']['length']) for name in self.evaluation['tasks']}
         settings = dict(self.evaluation['refit'])
         self.refitted = settings.pop('tasks')
@@ -204,7 +220,7 @@ class Suite:
 
     def own_tasks(self, run: Run) -> list[Task]:
         """The tasks that the run has heads for, and its other objectives with its own arguments."""
-        return [self.tasks.get(name) or self.make(name, objective) for name, objective in run.objectives.items()]
+        return [self.tasks.get(name) or self.made(name, objective) for name, objective in run.objectives.items()]
 
     def _whole(self, state: State) -> State:
         params, frozen = parallel.gathered(self.mesh, (state.params, state.frozen))

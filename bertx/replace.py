@@ -61,9 +61,10 @@ class Split:
 
     def pick(self, u, vocab: Vocabulary) -> Array:
         """The tokens of uniform random numbers in [0, 1): where the weights first add up to more than that share."""
-        weight_V = vocab.unigram_V if self.random_from == 'unigram' else vocab.ordinary_V
+        # Of text alone: the corpus counts [UNK] too, which would give away that it was written.
+        weight_V = jnp.where(vocab.ordinary_V, vocab.unigram_V if self.random_from == 'unigram' else 1.0, 0.0)
         if self.random_from == 'fairseq':
-            weight_V = weight_V.at[vocab.mask].set(True)
+            weight_V = weight_V.at[vocab.mask].set(1.0)
         if self.random_from == 'vocabulary':
             return jnp.int32(u * len(weight_V))
         ends_V = jnp.cumsum(weight_V, dtype=jnp.float32)

@@ -170,18 +170,8 @@ class RunFolder:
         for m in measurements:
             with (self.path / 'predictions' / f'{m.task}-{m.head}-{m.split}-{m.metric}.npz').open('wb') as file:
                 np.savez_compressed(file, sum=m.sum_N, weight=m.weight_N)
-        values = [
-            {
-                'task': m.task,
-                'head': m.head,
-                'split': m.split,
-                'metric': m.metric,
-                'value': m.value,
-                'n_examples': len(m.sum_N),
-            }
-            for m in measurements
-        ]
-        write_atomically(self.path / 'result.json', json.dumps({'status': 'done', **about, 'values': values}, indent=1))
+        result = {'status': 'done', **about, 'values': [m.record() for m in measurements]}
+        write_atomically(self.path / 'result.json', json.dumps(result, indent=1))
 
     @by_one
     def fail(self, about: dict[str, Any], reason: str) -> None:

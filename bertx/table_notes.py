@@ -52,6 +52,12 @@ def about_cells(table: Table) -> list[str]:
             'refit: a fresh head on the frozen encoder, fitted alike for every arm: compare arms here; '
             f'own: the head that the arm itself trained, {ABSENT} where it has none'
         )
+    causal = [arm.name for arm in table.arms if 'clm' in arm.config.get('objectives', {})]
+    if causal and ('mlm', 'refit') in table.columns:
+        notes.append(
+            f'{", ".join(causal)}: a causal encoder, which sees what is to the left; MLM, where both sides are asked '
+            'for, is a use that it was not trained for'
+        )
     kinds = {kind for kind, _ in table.references.values()}
     notes += _downstream(table)
     meaning = {
@@ -99,7 +105,7 @@ def about_runs(table: Table, folders: list[RunFolder]) -> list[str]:
     )
     notes = []
     if apart:
-        notes.append(f'evaluated on other rows than {table.baseline}, so not compared: {", ".join(apart)}')
+        notes.append(f'measured on other examples than {table.baseline}, so not compared: {", ".join(apart)}')
     if finished and table.baseline not in finished:
         notes.append(f'no run of the baseline {table.baseline} has finished: nothing is compared')
     notes += _agreed('steps a run', table, lambda arm: {f'{result["step"]:,}' for result in arm.results.values()})

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from bertx.arms import DOWNSTREAM, Arm, Column, arms, columns_of
 from bertx.errors import BadInput, unknown
 from bertx.max_t import max_t
 from bertx.objectives import base
+from bertx.objectives.generator import GeneratorObjective
 from bertx.objectives.pair import PairObjective
 from bertx.results import RunFolder
 from bertx.stats import Estimate
@@ -46,10 +48,10 @@ def make(
             cells[name, column] = Cell(score, difference, p)
         if len(having) > 1:
             best = max(having, key=lambda name: cells[name, column].score.value)  # noqa: B023 - called at once
-            for name, arm in having.items():
-                behind = compare(arm, having[best], column)
-                good = name == best or behind is not None and behind.p >= ALPHA
-                cells[name, column] = dataclasses.replace(cells[name, column], best=good)
+            behind = {name: compare(arm, having[best], column) for name, arm in having.items() if name != best}
+            good = [name for name, found in behind.items() if found and found.p >= ALPHA]
+            for name in [best, *good] if any(behind.values()) else []:  # else there is nothing to be the best of
+                cells[name, column] = dataclasses.replace(cells[name, column], best=True)
     table = Table(found, columns, _corrected(cells), _references(found, columns, split), baseline, split)
     return dataclasses.replace(table, notes=(*table_notes.about_cells(table), *table_notes.about_runs(table, folders)))
 
@@ -77,11 +79,28 @@ def _compare(split: str, arm: Arm, other: Arm, column: Column) -> Estimate | Non
     common = [seed for seed in seeds if seed in other_seeds]
     sum_RN, weight_N = arm.predictions(common or seeds, column, split)
     other_RN, other_N = other.predictions(common or other_seeds, column, split)
-    keys = () if column[1] in DOWNSTREAM else ('data', 'rows', 'evaluation')
-    same_rows = all(arm.config.get(key) == other.config.get(key) for key in keys)
-    if not same_rows or not np.array_equal(weight_N, other_N):
+    alike = _measured_on(arm.config, column) == _measured_on(other.config, column)
+    if not alike or not np.array_equal(weight_N, other_N):
         return None
     return stats.difference(sum_RN, other_RN, weight_N, paired=bool(common), keep_draws=True)
+
+
+def _measured_on(config: dict[str, Any], column: Column) -> Any:
+    """What decides on the examples: equal for arms that can be compared on the column."""
+    (task, head), evaluation = column, config.get('evaluation', {})
+    if head in DOWNSTREAM:
+        return None
+    shape = {key: value for key in ('format', 'packing') if (value := evaluation.get(key))}  # see evaluate.Suite
+    same = config.get('data'), config.get('rows', {}) | shape, evaluation
+    if head != 'own' or task in evaluation.get('tasks', (task,)):
+        return same
+    # Not a task for all: each arm's own arguments made these examples, and its own network if it has a generator.
+    mine = object() if _by_generator(task) else config.get('objectives', {}).get(task)
+    return *same, mine
+
+
+def _by_generator(task: str) -> bool:
+    return issubclass(base.find(task), GeneratorObjective)
 
 
 def _references(found: list[Arm], columns: list[Column], split: str) -> dict[Column, tuple[str, Estimate]]:

@@ -158,7 +158,8 @@ class Recorder:
             self.folder.append('timing.jsonl', {'step': done} | self.clock.lap(done, self.run))
         if done % t['validate_every'] == 0 or last:
             self.flush()
-            if values := {f'{m.task}/{m.metric}': m.value for m in self.suite.validate(self.run, state())}:
+            measured = self.suite.validate(self.run, state())
+            if values := {f'{m.task}/{name}': value for m in measured for name, value in m.shown.items()}:
                 line = {'step': done, 'split': 'validation', 'tokens': self.run.after(done)['tokens']}
                 self.folder.append('metrics.jsonl', line | values)
             self.clock = Clock(done)

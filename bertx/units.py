@@ -76,7 +76,8 @@ def fit(u, chosen_U, size_U, k: int) -> Array:
     """[U] bool: where the chosen units hold more than k tokens, some are left out whole, wherever they stand."""
     kept_U = jnp.where(chosen_U, size_U, 0)
     before_U, total = jnp.cumsum(kept_U) - kept_U, jnp.maximum(kept_U.sum(), 1)
-    turned_U = (before_U - before_U[jnp.int32(u * len(size_U))]) % total
+    first = jnp.int32(u * jnp.maximum((size_U > 0).sum(), 1))  # units are numbered without holes
+    turned_U = (before_U - before_U[first]) % total
     return chosen_U & (turned_U + kept_U <= k)
 
 

@@ -11,7 +11,6 @@ documents.
 
 import dataclasses
 import json
-import math
 
 import jax
 from absl import flags
@@ -57,18 +56,15 @@ def main() -> int:
         found = measure(config, workdir, WHOLE.value)
     if not found:
         raise BadInput('config.evaluation.tasks names nothing that this checkpoint can be asked')
-    lines = [dataclasses.asdict(m) for m in found]
     table = Table(
         'task', 'head', 'metric', 'value', 'rows', title=f'{FROM.value} on {config.data.store or config.data.source}'
     )
-    for m, line in zip(found, lines, strict=True):
-        line['n_examples'], line['value'] = len(line.pop('sum_N')), m.value
-        line.pop('weight_N')
-        table.add_row(m.task, m.head, m.metric, f'{m.value:.4f}', f'{len(m.sum_N):,}')
-        if (m.task, m.metric) == ('mlm', 'loss'):
-            table.add_row(m.task, m.head, 'perplexity', f'{math.exp(m.value):.2f}', f'{len(m.sum_N):,}')
+    for m in found:
+        for name, value in m.shown.items():
+            table.add_row(m.task, m.head, name, f'{value:.4f}', f'{len(m.sum_N):,}')
     cli.console.print(table)
-    write_atomically(workdir / 'evaluation.json', json.dumps({'from': FROM.value, 'values': lines}, indent=1))
+    values = [m.record() for m in found]
+    write_atomically(workdir / 'evaluation.json', json.dumps({'from': FROM.value, 'values': values}, indent=1))
     return cli.DONE
 
 

@@ -13,24 +13,20 @@ from cases import B, Case, D, L, V, mean
 from test_sweep import run, small
 
 from bertx import checkpoint, parallel, train
-from bertx.config import plain
 from bertx.encoder import Encoder
 from bertx.encoder_config import REAL_STD
 from bertx.errors import BadInput
 from bertx.heads import TokenHead
 from bertx.objectives import base
 from bertx.sweep import arm
-from configs import base as configs
 
 STD, T = 0.06, 2.0
 
 
-def write_run(folder, case, params, width: int = D):
+def write_run(folder, case, params):
     """What distill reads of a finished run."""
-    config = configs.get_config('tiny')
-    config.encoder.update(layers=1, width=width, heads=2, mlp_width=2 * width, max_positions=512)
     folder.mkdir()
-    (folder / 'config.json').write_text(json.dumps(plain(config)))
+    (folder / 'encoder.json').write_text(json.dumps(dataclasses.asdict(case.config)))
     checkpoints = checkpoint.Checkpoints(folder / 'checkpoints')
     checkpoints.save(7, dataclasses.replace(case.state, params=params), {'fingerprint': 'store', 'tokenizer': 'pieces'})
     checkpoints.close()
@@ -50,7 +46,7 @@ def teachers(tmp_path_factory):
     folder, found = tmp_path_factory.mktemp('teachers'), {}
     for width in (D, 2 * D):
         case = Case({'mlm': {}}, std=0.2, width=width)
-        found[width] = write_run(folder / str(width), case, taught(case), width)
+        found[width] = write_run(folder / str(width), case, taught(case))
     return found
 
 

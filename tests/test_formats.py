@@ -198,6 +198,7 @@ def test_options_come_from_all_objectives():
         ({'length': 4}, Needs(), r'config\.rows\.length is 4'),
         ({'format': 'full_sentence'}, Needs(), r'config\.rows\.format.*full_sentences'),
         ({'packing': 2}, Needs(original=True), r'config\.rows\.packing is 2.*original'),
+        ({'packing': 2}, Needs(one_input=True), r'config\.rows\.packing is 2; x is the variant'),
         ({'format': 'sentence_pair'}, Needs(original=True, label='nsp'), r'config\.rows\.format is sentence_pair'),
         ({}, Needs(original=True, label='three_way'), 'three_way'),
         ({'format': 'doc_sentences'}, Needs(formats=PAIRED, label='nsp'), 'objective x needs config.rows.format = '

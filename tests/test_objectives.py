@@ -16,7 +16,7 @@ from bertx.optim import OptimizerOptions
 from bertx.step import init, step
 from bertx.text.rows import Rows, options_for
 from bertx.train import vocabulary
-from bertx.types import Term
+from bertx.types import FIRST_CHARS, Term
 
 L, WIDTH, STD = 48, 32, 0.1
 NUMBERS = dict(learning_rate=3e-3, warmup=0.0, steps=400.0, b1=0.9, b2=0.98, eps=1e-6, weight_decay=0.0, clip=np.inf)
@@ -38,6 +38,7 @@ CASES = {
     'clm': ('clm', {}),
     'shuffled_token': ('shuffled_token', {}),
     'random_token': ('random_token', {}),
+    'shuffled_random': ('shuffled_random', {}),
     'token_type': ('token_type', {}),
     'first_char': ('first_char', {}),
     'nsp': ('nsp', {}),
@@ -116,6 +117,7 @@ def starts_as_a_guess(c, losses, metrics, weights, v):
     assert {f'{c.name}/{name}' for name in weights} == set(losses)
     spread = WIDTH * (STD * REAL_STD) ** 2 / 2
     choices = {'nsp': 2, 'sop': 2, 'three_way': 3, 'shuffled_token': 2, 'random_token': 2, 'token_type': 4}
+    choices |= {'first_char': FIRST_CHARS, 'shuffled_random': 3}
     for name, weight in weights.items():
         found = losses[f'{c.name}/{name}']
         np.testing.assert_allclose(found.weight, weight, rtol=1e-6)

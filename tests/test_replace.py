@@ -61,7 +61,7 @@ def test_random_tokens(random_from):
         'ordinary': np.arange(V) >= 5,  # text
         'vocabulary': np.ones(V),  # google-research/bert: special tokens and the original too
         'fairseq': np.arange(V) >= 4,  # of the special tokens, [MASK]
-        'unigram': counts,  # SpanBERT: as in the corpus
+        'unigram': counts * (np.arange(V) >= 5),  # as in the corpus, of which only text may be written
     }[random_from]
     vocab = VOCAB.replace(unigram_V=jnp.float32(counts))
     drawn = np.bincount(replaced(Split(0.0, 1.0, random_from), vocab=vocab), minlength=V)

@@ -1,5 +1,7 @@
 """The span boundary objective: which tokens stand around a span, and what its head reads."""
 
+import dataclasses
+
 import cases
 import jax
 import numpy as np
@@ -178,7 +180,7 @@ def test_heads_are_refitted():
 @pytest.mark.parametrize(
     ('arguments', 'said'),
     [
-        ({'variant': 'albert'}, "variant is 'albert'; 'clean' or 'original'"),
+        ({'variant': 'albert'}, "sbo.variant 'albert' is unknown; known: clean, original"),
         ({'max_span_tokens': 0}, 'max_span_tokens is 0'),
         ({'predicted': 0.5}, 'predicted is 0.5; 1 would do'),
         ({'select': {'name': 'spans', 'p': 0.0}}, 'select.p is 0'),
@@ -187,3 +189,15 @@ def test_heads_are_refitted():
 def test_values_out_of_range(arguments, said):
     with pytest.raises(BadInput, match=said):
         base.make({'sbo': arguments}, L)
+
+
+def test_a_part_without_a_name_is_the_preset_s():
+    made = lambda **arguments: base.make({'sbo': arguments}, 64)['sbo']
+    assert made(select={'rate': 0.3}).select == dataclasses.replace(made().select, rate=0.3)
+    assert made(replace_by={'mask': 0.9}).replace_by.per == 'unit'
+    assert made(variant='original', select={'rate': 0.3}).select.variant == 'original'
+    with pytest.raises(BadInput, match='config.objectives.sbo: k is 2; for rows of 64'):
+        made(k=2)
+    with pytest.raises(BadInput, match='config.objectives.random_token: slots is 2; for rows of 64'):
+        base.make({'random_token': {'slots': 2}}, 64)
+    assert base.make({'electra': {'replace_by': {'mask': 0.9}}}, 64)['electra'].replace_by.random == 0.0

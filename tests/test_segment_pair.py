@@ -244,7 +244,8 @@ class TestRows:
         with pytest.raises(BadInput, match=r'rows.format.*segment_pair'):
             options_for({}, format='segment_pairs')
         with pytest.raises(BadInput, match='mixes'):
-            options_for({'mlm': Needs(), 'nsp': Needs(original=True)})
+            options_for({'mlm': Needs(original=False), 'nsp': Needs(original=True)})
+        assert options_for({'clm': Needs(), 'nsp': Needs(original=True)}).original
 
 
 def test_leakage_report(store):

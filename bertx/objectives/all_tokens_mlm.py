@@ -5,6 +5,8 @@ softmax, D a sigmoid of the hidden vector. The loss is the cross-entropy of the 
 There is no released code; the head before the softmax is BERT's.
 """
 
+from typing import ClassVar
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -43,6 +45,8 @@ def mixture(logits_BLV, copy_BL, input_BL, label_BL):
 
 @struct.dataclass
 class AllTokensMLM(GeneratorObjective):
+    token_losses: ClassVar[tuple[str, ...]] = ('generator', 'loss')
+
     def head(self, config):
         return CopyHead(config)
 

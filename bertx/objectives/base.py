@@ -23,7 +23,10 @@ class Needs:
 
     formats: tuple[str, ...] = ()  # input formats that will do; empty: any
     label: str = ''  # the pair label that rows must carry
-    original: bool = False  # host-side quirks of the released code: its pair builder and its static, repeated masks
+    # Host-side quirks of the released code: its pair builder, where there is a label, and its static, repeated masks.
+    # None: either will do.
+    original: bool | None = None
+    one_input: bool = False  # no packing: counts that are a row's in the released code
     static: bool = False  # rows and masks repeat every config.rows.dupe_factor epochs; `original` implies it
     words: bool = False  # a tokenizer that marks words
     units: bool = False  # config.rows.units
@@ -38,6 +41,7 @@ class Objective:
 
     writes_tokens: ClassVar[bool] = False  # at most one objective of a run may
     attention: ClassVar[str] = 'bidirectional'  # or 'causal', or 'either'
+    token_losses: ClassVar[tuple[str, ...]] = ()  # those whose exponential is a perplexity
     parts: ClassVar[dict[str, dict[str, Any]]] = {}  # field -> name -> class, for fields that are built from a dict
 
     @property
@@ -51,8 +55,14 @@ class Objective:
         """Raises BadInput where the token store is not the one for what is read from disk."""
 
     def sized(self, length: int) -> 'Objective':
-        """The same objective with its static sizes filled in for rows of this length."""
+        """The same objective with its static sizes filled in for rows of this length. Raises BadInput, without the
+        objective's name, where they will not do."""
         return self
+
+    @classmethod
+    def preset(cls, arguments: Mapping[str, Any], field: str) -> Any:
+        """The part that a dict without a name changes in this field; None: the first of `parts`."""
+        return None
 
     def as_task(self) -> 'Objective':
         """This objective as all arms are judged on it."""
@@ -76,7 +86,7 @@ class Objective:
 
     def flops(self, config: EncoderConfig, length: int) -> float:
         """Forward FLOPs of a row beyond those of the encoder's blocks."""
-        return 2.0 * getattr(self, 'k', 0) * config.width * (config.vocab_size + config.width)
+        return 2.0 * getattr(self, 'k', 0) * config.table_width * (config.vocab_size + config.width)
 
     def groups(self) -> dict[str, Array]:
         """Parts of the module that have an optimizer group, with a gradient norm, of their own: path -> factor of the
@@ -165,11 +175,14 @@ def construct(cls: type, arguments: Mapping[str, Any], key: str) -> Any:
         if choices is not None:
             if not isinstance(value, Mapping):
                 raise BadInput(f'{key}.{name} is {value!r}; its arguments in a dict would do')
-            value = dict(value)
-            kind = value.pop('name', next(iter(choices)))
-            if kind not in choices:
-                raise unknown(f'{key}.{name}.name', kind, choices)
-            value = construct(choices[kind], value, f'{key}.{name}')
+            value, part = dict(value), cls.preset(arguments, name) if issubclass(cls, Objective) else None
+            if 'name' in value or part is None:
+                kind = value.pop('name', next(iter(choices)))
+                if kind not in choices:
+                    raise unknown(f'{key}.{name}.name', kind, choices)
+                value = construct(choices[kind], value, f'{key}.{name}')
+            else:
+                value = construct(type(part), vars(part) | value, f'{key}.{name}')
         else:
             check_kind(f'{key}.{name}', fields[name], value)
         values[name] = value
@@ -200,7 +213,10 @@ def make(objectives: dict[str, dict[str, Any]], length: int) -> dict[str, Object
         key = f'config.objectives.{name}'
         objective = construct(find(name), arguments, key)
         objective.check(key)
-        made[name] = objective.sized(length)
+        try:
+            made[name] = objective.sized(length)
+        except BadInput as error:
+            raise BadInput(f'{key}: {error}') from None
     if not made:
         raise BadInput('config.objectives is empty; name at least one, such as mlm')
     writers = [name for name, objective in made.items() if objective.writes_tokens]

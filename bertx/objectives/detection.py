@@ -39,7 +39,10 @@ class Detection(Objective):
             raise BadInput(f'{key}.slots is {self.slots}; 0, for as many as the rate needs, or more would do')
 
     def sized(self, length: int) -> 'Detection':
-        return dataclasses.replace(self, slots=min(self.slots or Tokens(self.rate).slots(length), length))
+        select = Tokens(self.rate)
+        if 0 < self.slots < (least := select.least(length)):
+            raise BadInput(f'slots is {self.slots}; for rows of {length} the rate needs {least} or more')
+        return dataclasses.replace(self, slots=min(self.slots or select.slots(length), length))
 
     def as_task(self) -> 'Detection':
         """Balanced, so that all arms have the same chance and few positions are kept for the refit."""

@@ -17,7 +17,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from typing import Any, ClassVar
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -28,7 +28,6 @@ from flax import struct
 
 from bertx import heads, losses
 from bertx.checkpoint import Trained
-from bertx.config import encoder_config
 from bertx.encoder import Encoder
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput
@@ -92,8 +91,6 @@ def content_of(folder: str, step: int) -> str:
 
 @struct.dataclass
 class Distill(Objective):
-    portable: ClassVar[bool] = False
-
     temperature: Any = 2.0  # default of the released train.py
     soft: Any = 5.0
     cosine: Any = 1.0
@@ -106,13 +103,13 @@ class Distill(Objective):
         return Trained(epath.Path(self.teacher) / 'checkpoints')
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """The teacher's config."""
-        return json.loads((epath.Path(self.teacher) / 'config.json').read_text())
+    def encoder(self) -> EncoderConfig:
+        """The teacher's."""
+        return EncoderConfig(**json.loads((epath.Path(self.teacher) / 'encoder.json').read_text()))
 
     def check(self, key: str) -> None:
-        if not (epath.Path(self.teacher) / 'config.json').exists() or not self.teacher:
-            raise BadInput(f'{key}.teacher is {self.teacher!r}; the folder of a run, with config.json, would do')
+        if not (epath.Path(self.teacher) / 'encoder.json').exists() or not self.teacher:
+            raise BadInput(f'{key}.teacher is {self.teacher!r}; the folder of a run, with encoder.json, would do')
         if self.trained.step is None:
             raise BadInput(f'{key}.teacher: {self.teacher} has no checkpoint; let that run finish')
         if 'heads_mlm' not in self.trained.shapes():
@@ -132,15 +129,14 @@ class Distill(Objective):
             )
 
     def sized(self, length: int) -> 'Distill':
-        most = self.settings['encoder']['max_positions']
-        if length > most:
+        if length > (most := self.encoder.max_positions):
             raise BadInput(f'config.rows.length is {length}; the teacher {self.teacher} has {most} positions')
         return self
 
     def teacher_config(self, config: EncoderConfig) -> EncoderConfig:
         """The teacher's sizes, computed as the student is."""
-        own = encoder_config(self.settings, config.vocab_size)
-        return dataclasses.replace(own, precision=config.precision, attention=config.attention)
+        how = {name: getattr(config, name) for name in ('precision', 'attention', 'unroll')}
+        return dataclasses.replace(self.encoder, **how)
 
     def build(self, config):
         return Heads(config, self.teacher_config(config))

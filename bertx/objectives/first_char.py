@@ -3,6 +3,8 @@
 Selection and replacement are MLM's. The 29 classes are `Vocabulary.first_char_V`, see bertx/text/tables.py.
 """
 
+from typing import ClassVar
+
 from flax import struct
 
 from bertx import heads
@@ -12,6 +14,8 @@ from bertx.types import FIRST_CHARS, Example, View, Vocabulary
 
 @struct.dataclass
 class FirstChar(MLM):
+    token_losses: ClassVar[tuple[str, ...]] = ()  # of classes
+
     def build(self, config):
         return heads.ClassHead(config, FIRST_CHARS)
 

@@ -88,6 +88,7 @@ class GeneratorObjective(Objective):
     """
 
     writes_tokens: ClassVar[bool] = True
+    token_losses: ClassVar[tuple[str, ...]] = ('generator',)
     parts: ClassVar = {'select': SELECT, 'replace_by': REPLACE}
     variants: ClassVar[dict[str, dict[str, Any]]] = {'clean': ELECTRA}
 
@@ -112,6 +113,10 @@ class GeneratorObjective(Objective):
         """[L] bool: where the encoder's loss is."""
         return masked_L
 
+    @classmethod
+    def preset(cls, arguments, field):
+        return cls.variants.get(arguments.get('variant', 'clean'), {}).get(field)
+
     def filled(self):
         own = self.variants[self.variant]
         return dataclasses.replace(self, **{name: x for name, x in own.items() if getattr(self, name) is None})
@@ -119,7 +124,8 @@ class GeneratorObjective(Objective):
     @property
     def needs(self) -> Needs:
         select = self.filled().select
-        return Needs(words=select.needs_words, units=isinstance(select, Units))
+        one_input = self.variant != 'clean'
+        return Needs(one_input=one_input, words=select.needs_words, units=isinstance(select, Units))
 
     def check(self, key: str) -> None:
         if self.variant not in self.variants:
@@ -159,7 +165,7 @@ class GeneratorObjective(Objective):
     def sized(self, length: int):
         o = self.filled()
         if 0 < o.k < (least := o.select.least(length)):
-            raise BadInput(f'config.objectives: k is {o.k}; for rows of {length} the rate needs {least} or more')
+            raise BadInput(f'k is {o.k}; for rows of {length} the rate needs {least} or more')
         return dataclasses.replace(o, k=min(o.k or o.select.slots(length), length))
 
     def as_task(self):

@@ -45,7 +45,9 @@ class MLM(Objective):
     """
 
     writes_tokens: ClassVar[bool] = True
+    token_losses: ClassVar[tuple[str, ...]] = ('loss',)
     parts: ClassVar = {'select': SELECT, 'replace_by': REPLACE}
+    presets: ClassVar = PRESETS
 
     select: Any = None  # None: the variant's own
     replace_by: Any = None
@@ -60,14 +62,20 @@ class MLM(Objective):
     def needs(self) -> Needs:
         return Needs(
             original=self.variant in STATIC,
+            one_input=self.variant != 'clean',
             static=self.static or self.variant in STATIC,
-            words=(self.select or PRESETS[self.variant][0]).needs_words,
+            words=(self.select or self.presets[self.variant][0]).needs_words,
             units=isinstance(self.select, Units),
         )
 
+    @classmethod
+    def preset(cls, arguments, field):
+        parts = cls.presets.get(arguments.get('variant', 'clean'))
+        return parts and parts[('select', 'replace_by').index(field)]
+
     def check(self, key: str) -> None:
-        if self.variant not in PRESETS:
-            raise unknown(f'{key}.variant', self.variant, PRESETS)
+        if self.variant not in self.presets:
+            raise unknown(f'{key}.variant', self.variant, self.presets)
         if self.k < 0:
             raise BadInput(f'{key}.k is {self.k}; 0, for as many as the rate needs, or more would do')
         if self.select is not None:
@@ -86,10 +94,13 @@ class MLM(Objective):
             raise BadInput(f'{key}.corrupted and .predicted are both below 1; set one to 1, and select.rate lower')
 
     def sized(self, length: int) -> 'MLM':
-        select, replace_by = self.select or PRESETS[self.variant][0], self.replace_by or PRESETS[self.variant][1]
+        select, replace_by = (
+            self.select or self.presets[self.variant][0],
+            self.replace_by or self.presets[self.variant][1],
+        )
         least = select.least(length)
         if 0 < self.k < least:
-            raise BadInput(f'config.objectives.mlm.k is {self.k}; for rows of {length} the rate needs {least} or more')
+            raise BadInput(f'k is {self.k}; for rows of {length} the rate needs {least} or more')
         k = min(self.k or select.slots(length), length)
         return dataclasses.replace(self, select=select, replace_by=replace_by, k=k)
 

@@ -3,6 +3,8 @@
 An ablation of ELECTRA without released code: is it worth something that the encoder never sees [MASK]?
 """
 
+from typing import ClassVar
+
 from flax import struct
 
 from bertx import heads, losses
@@ -12,6 +14,8 @@ from bertx.types import Loss
 
 @struct.dataclass
 class ReplaceMLM(GeneratorObjective):
+    token_losses: ClassVar[tuple[str, ...]] = ('generator', 'loss')
+
     def head(self, config):
         return heads.TokenHead(config)
 

@@ -7,12 +7,12 @@ clean      spans of every place alike; the tokens around may be [CLS] and [SEP];
            an embedding
 original   facebookresearch/SpanBERT masking.py, pair_bert.py: spans that begin at the first token of a text or end at
            its last have no `sbo` loss, nor have tokens from max_span_tokens on; the first positions are masked less;
-           random tokens by their frequency. There a row is one text; here A and B are two
+           random tokens by their frequency. There a row is one text; here A and B are two, and [UNK] ends one, too
 In both, 80/10/10 is drawn once for a span, as in the paper.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -23,8 +23,8 @@ from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput
 from bertx.objectives.base import Needs
 from bertx.objectives.mlm import MLM
-from bertx.replace import Split, per_unit
-from bertx.select import Spans, Units
+from bertx.replace import REPLACE, Split, per_unit
+from bertx.select import SELECT, Spans
 from bertx.types import Array, Encoded, Example, Loss, View, Vocabulary
 from bertx.units import text
 
@@ -76,29 +76,23 @@ class Heads(nn.Module):
 
 @struct.dataclass
 class SBO(MLM):
+    token_losses: ClassVar[tuple[str, ...]] = ('mlm', 'sbo')
+    parts: ClassVar = {'select': {'spans': Spans} | SELECT, 'replace_by': REPLACE}
+    presets: ClassVar = PRESETS
+
     sbo_weight: Any = 1.0  # `weight` is MLM's (spanbert_loss.py: both 1, each a mean over its own tokens)
     max_span_tokens: int = struct.field(pytree_node=False, default=20)  # max_pair_targets of the released code
 
     @property
     def needs(self) -> Needs:
-        select = self.filled().select
-        return Needs(static=self.static, words=select.needs_words, units=isinstance(select, Units))
-
-    def filled(self) -> 'SBO':
-        select, replace_by = PRESETS[self.variant]
-        return dataclasses.replace(self, select=self.select or select, replace_by=self.replace_by or replace_by)
+        return dataclasses.replace(super().needs, original=None)
 
     def check(self, key: str) -> None:
-        if self.variant not in PRESETS:
-            raise BadInput(f"{key}.variant is {self.variant!r}; 'clean' or 'original' would do")
         super().check(key)
         if float(self.predicted) != 1.0:
             raise BadInput(f'{key}.predicted is {float(self.predicted):g}; 1 would do, as spans are predicted whole')
         if self.max_span_tokens < 1:
             raise BadInput(f'{key}.max_span_tokens is {self.max_span_tokens}; 1 or more would do')
-
-    def sized(self, length: int) -> 'SBO':
-        return MLM.sized(self.filled(), length)  # type: ignore[return-value]
 
     def build(self, config):
         return Heads(config, self.max_span_tokens)

@@ -3,6 +3,8 @@
 Selection and replacement are MLM's. The classes are `Vocabulary.type_V`, see bertx/text/tables.py.
 """
 
+from typing import ClassVar
+
 from flax import struct
 
 from bertx import heads
@@ -12,6 +14,8 @@ from bertx.types import TOKEN_TYPES, Example, View, Vocabulary
 
 @struct.dataclass
 class TokenType(MLM):
+    token_losses: ClassVar[tuple[str, ...]] = ()  # of classes
+
     def build(self, config):
         return heads.ClassHead(config, TOKEN_TYPES)
 

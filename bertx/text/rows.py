@@ -45,8 +45,9 @@ def options_for(needs: Mapping[str, Needs], **settings) -> RowOptions:
     if options.length < least:
         raise BadInput(f'config.rows.length is {options.length}; two segments and their special tokens want {least}')
     labels = tuple(sorted({need.label for need in needs.values() if need.label}))
-    original = any(need.original for need in needs.values())
-    if len({need.original for need in needs.values()}) > 1:
+    builders = {need.original for need in needs.values()} - {None}
+    original = True in builders
+    if len(builders) > 1:
         raise BadInput("config.objectives mixes variant='original' and 'clean'; rows are built in one way")
     if original and len(labels) > 1:
         raise BadInput(
@@ -56,8 +57,12 @@ def options_for(needs: Mapping[str, Needs], **settings) -> RowOptions:
         raise BadInput(f"config.rows.format is {options.format}; the pairs of variant='original' want segment_pair")
     if original and 'three_way' in labels:
         raise BadInput("variant='original': there is no released code for three_way pairs; use variant='clean'")
-    if original and options.packing > 1:
-        raise BadInput(f"config.rows.packing is {options.packing}; variant='original' wants 1, a row for each pair")
+    alone = [name for name, need in needs.items() if need.one_input or need.original]
+    if alone and options.packing > 1:
+        raise BadInput(
+            f'config.rows.packing is {options.packing}; {alone[0]} is the variant of a released code (original), which '
+            'wants 1, an input for each row'
+        )
     static = original or any(need.static for need in needs.values())
     return dataclasses.replace(options, labels=labels, original=original, static=static)
 

@@ -34,11 +34,14 @@ def expected_layer(score_L: np.ndarray) -> float:
     return float((np.arange(1, len(score_L)) * gain).sum() / gain.sum()) if gain.sum() else float('nan')
 
 
-def gravity(hit_LG: np.ndarray, weight_G: np.ndarray, seed: int = 0, mix_L: np.ndarray | None = None) -> Gravity:
-    """hit_LG: what the probe of layers 0..l hit in each test group; mix_L: of the probe of all layers. Refuses (NaN)
-    where headroom is within noise: the quotient then leaves the layers, as Tenney's DPR does."""
+def gravity(
+    hit_LG: np.ndarray, weight_G: np.ndarray, dev_L: np.ndarray, seed: int = 0, mix_L: np.ndarray | None = None
+) -> Gravity:
+    """hit_LG: what the probe of layers 0..l hit in each test group; dev_L: its nats on dev, which say what prefix is the
+    best, so that the headroom is none of chance; mix_L: of the probe of all layers. Refuses (NaN) where headroom is
+    within noise: the quotient then leaves the layers, as Tenney's DPR does."""
     score_L = hit_LG.sum(1) / weight_G.sum()
-    best = int(score_L.argmax())
+    best = int(np.argmin(dev_L))
     headroom = stats.difference(hit_LG[best][None], hit_LG[0][None], weight_G)
     gain_L = np.concatenate([[0.0], np.diff(score_L)])
     centre = float('nan') if mix_L is None or not len(mix_L) else centre_of_gravity(mix_L)

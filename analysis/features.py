@@ -27,7 +27,6 @@ from etils import epath
 from rich.console import Console
 from rich.progress import track
 
-from bertx.checkpoint import Trained
 from bertx.encoder import Encoder, encode
 from bertx.errors import BadInput, unknown
 from bertx.pretrained import Pretrained
@@ -82,10 +81,14 @@ def pieces(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], limit: int)
     found = []
     for words, (ids, last) in zip(sentences, tokenizer.last_characters(texts), strict=True):
         ends = np.cumsum([len(word) + 1 for word in words])
-        word = np.searchsorted(ends, last, side='right')[: limit - 2]
-        tokens = np.array([tokenizer.cls_id, *ids[: limit - 2], tokenizer.sep_id], np.int32)
-        found.append(Pieces(tokens, np.concatenate([[-1], word, [-1]]).astype(np.int32), len(ids) <= limit - 2))
+        found.append(row(tokenizer, ids, np.searchsorted(ends, last, side='right'), limit))
     return found
+
+
+def row(tokenizer: Tokenizer, ids: np.ndarray, word: np.ndarray, limit: int) -> Pieces:
+    most = limit - 2
+    tokens = np.array([tokenizer.cls_id, *ids[:most], tokenizer.sep_id], np.int32)
+    return Pieces(tokens, np.concatenate([[-1], word[:most], [-1]]).astype(np.int32), len(ids) <= most)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,5 +229,4 @@ def steps_of(folder: str) -> list[int]:
 
 def at_step(folder: str, step: int) -> Pretrained:
     """A run's model at one of its checkpoints."""
-    params = Trained(epath.Path(folder) / 'checkpoints', step).params()
-    return dataclasses.replace(Pretrained.load(folder), folder=f'{folder}@{step}', params=params)
+    return dataclasses.replace(Pretrained.of_run(folder, step), folder=f'{folder}@{step}')

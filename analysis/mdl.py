@@ -87,7 +87,7 @@ def lines(codes: dict[str, Code], task: Task) -> list[list[str]]:
 def main() -> int:
     f: Any = flags.FLAGS
     out, pools = Path(f.out or 'probes/mdl'), Pools(f.word_pool, f.sentence_pool).check()
-    options = Options(penalties=tuple(float(x) for x in f.penalties)).check()
+    options = Options(penalties=probe.penalties(f.penalties)).check()
     model = Pretrained.load(f.checkpoint)
     sections, text = [], ''
     for task in probe.tasks(f.task, f.data, f.source, f.sentences, f.examples):

@@ -63,7 +63,12 @@ def scores(model: Pretrained, texts: Sequence[str], variant: str = 'l2r') -> np.
         there = ', '.join(model.heads) or 'none'
         raise BadInput(f'{model.folder} has no head that predicts masked tokens (heads_mlm); its heads: {there}')
     params = {'encoder': model.params['encoder'], 'head': head}
-    rows = features.Corpus([text.split() for text in texts]).pieces(model.tokenizer, model.encoder.max_positions)
+    # Words as the tokenizer sees them, so that a full stop is one: with the word before it, that one would be scored
+    # without what follows it.
+    rows = [
+        features.row(model.tokenizer, ids, np.cumsum(starts) - 1, model.encoder.max_positions)
+        for ids, starts in model.tokenizer.encode(texts)
+    ]
     masked = [masked_rows(p, model.tokenizer.mask_id, variant) for p in rows]
     owner = np.repeat(np.arange(len(rows)), [len(at) for _, at in masked])
     tokens = [row for tokens_nL, _ in masked for row in tokens_nL]
@@ -88,20 +93,24 @@ def read(path: str, pairs: int) -> list[dict[str, Any]]:
     file, counts, found = Path(path).expanduser(), collections.Counter[str](), []
     if not file.is_file():
         raise BadInput(f'--data={path}: no such file; give blimp.jsonl or blimp.jsonl.gz')
-    with gzip.open(file, 'rt') if file.suffix == '.gz' else file.open() as stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                pair = json.loads(line)
-                key: str = [pair[name] for name in KEYS][0]
-            except (ValueError, KeyError, TypeError):
-                raise BadInput(
-                    f'{path}:{number}: no pair; keys UID, linguistics_term, sentence_good and sentence_bad'
-                ) from None
-            if not all(isinstance(pair[name], str) for name in KEYS):
-                raise BadInput(f'{path}:{number}: a value of the pair is no text')
-            counts[key] += 1
-            if counts[key] <= pairs:
-                found.append(pair)
+    try:
+        with gzip.open(file, 'rt') if file.suffix == '.gz' else file.open() as stream:
+            lines_read = stream.read().splitlines()
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise BadInput(f'--data={path} cannot be read ({error}); give blimp.jsonl or blimp.jsonl.gz') from None
+    for number, line in enumerate(lines_read, 1):
+        try:
+            pair = json.loads(line)
+            key: str = [pair[name] for name in KEYS][0]
+        except (ValueError, KeyError, TypeError):
+            raise BadInput(
+                f'{path}:{number}: no pair; keys UID, linguistics_term, sentence_good and sentence_bad'
+            ) from None
+        if not all(isinstance(pair[name], str) for name in KEYS):
+            raise BadInput(f'{path}:{number}: a value of the pair is no text')
+        counts[key] += 1
+        if counts[key] <= pairs:
+            found.append(pair)
     if not found:
         raise BadInput(f'--data={path} gives no pairs with --pairs={pairs}; 1 or more of a file that has some would do')
     return found

@@ -113,7 +113,7 @@ def panels(found, fresh):
 def gravities(found) -> dict[str, edge.Gravity]:
     """'task, arm' -> where edge probes find it, whose layer l is a mix of layers 0 to l; of an arm's first run."""
     firsts = {f'{task}, {arm}': next(iter(runs.values())) for task in found for arm, runs in found[task].items()}
-    return {name: edge.gravity(p.hit_LG, p.weight_G, mix_L=p.mix_L) for name, p in firsts.items()}
+    return {name: edge.gravity(p.hit_LG, p.weight_G, p.dev_L, mix_L=p.mix_L) for name, p in firsts.items()}
 
 
 def edge_note(name: str, g: edge.Gravity) -> str:
@@ -164,12 +164,16 @@ def settings() -> tuple[Settings, list[Arm], dict[str, dict[int, str]]]:
         folders = {arm.name: {seed: str(run.path) for seed, run in arm.runs.items()} for arm in groups}
     else:
         groups, folders = models(f.checkpoint)
-    try:
-        options = Options(seeds=f.seeds, penalties=tuple(float(x) for x in f.penalties)).check()
-    except ValueError:
-        raise BadInput(f'--penalties={",".join(f.penalties)}: numbers with commas between would do') from None
+    options = Options(seeds=f.seeds, penalties=penalties(f.penalties)).check()
     out = Path(f.out or (Path(f.sweep) / 'probes' if f.sweep else 'probes'))
     return Settings(out, f.probe, Pools(f.word_pool, f.sentence_pool).check(), options), groups, folders
+
+
+def penalties(given: list[str]) -> tuple[float, ...]:
+    try:
+        return tuple(float(x) for x in given)
+    except ValueError:
+        raise BadInput(f'--penalties={",".join(given)}: numbers with commas between would do') from None
 
 
 def main() -> int:

@@ -13,6 +13,7 @@ from bertx.arms import Arm, Column
 from bertx.errors import unknown
 from bertx.stats import Estimate
 from bertx.table import ALPHA, Cell, Table
+from bertx.tables import corrected
 
 BEST = 'best layer'
 Runs = Mapping[int, Profile]  # by seed
@@ -46,12 +47,6 @@ def selectivity(runs: Runs, layer: int) -> Estimate:
     return stats.difference(hit, control, _weights(runs))
 
 
-def layer_difference(runs: Runs, layer: int, other: int) -> Estimate:
-    """Accuracy of one layer less that of another."""
-    a, b = ([p.hit_LG[n] for p in runs.values()] for n in (layer, other))
-    return stats.difference(a, b, _weights(runs))
-
-
 def compare(arm: Runs, other: Runs, layer: int, other_layer: int) -> Estimate | None:
     """The first less the second, paired by the seeds that both have; None where test groups differ."""
     common = [seed for seed in arm if seed in other]
@@ -59,7 +54,7 @@ def compare(arm: Runs, other: Runs, layer: int, other_layer: int) -> Estimate | 
     if not np.array_equal(a[0].weight_G, b[0].weight_G) or not np.array_equal(a[0].group_G, b[0].group_G):
         return None
     hits = [p.hit_LG[layer] for p in a], [p.hit_LG[other_layer] for p in b]
-    return stats.difference(*hits, a[0].weight_G, paired=bool(common))
+    return stats.difference(*hits, a[0].weight_G, paired=bool(common), keep_draws=True)
 
 
 def _weights(runs: Runs) -> np.ndarray:
@@ -125,6 +120,4 @@ def _table(columns, arms: list[Arm], references, baseline: str | None) -> ProbeT
             behind = None if name == best else between(name, best)
             good = len(by_arm) > 1 and (name == best or behind is not None and behind.p >= ALPHA)
             cells[name, column] = dataclasses.replace(cells[name, column], best=good)
-    corrected = stats.holm([cell.p for cell in cells.values()])
-    cells = {key: dataclasses.replace(c, p_holm=float(p)) for (key, c), p in zip(cells.items(), corrected, strict=True)}
-    return ProbeTable(arms, list(columns), cells, references, baseline, 'test')
+    return ProbeTable(arms, list(columns), corrected(cells), references, baseline, 'test')

@@ -123,9 +123,9 @@ def attach(folder: RunFolder, config: ConfigDict, points: Sweep, progress: Calla
 
 def _setting(job: Job) -> str:
     """What competes on dev: all but the seed, the tasks and the number of training examples."""
-    config = json.loads(
-        json.dumps({key: job.config[key] for key in ('optimizer', 'train', 'features', 'mix', 'length')})
-    )
+    config = job.numbers()
+    for key in ('seed', 'use', 'init_from', 'tokenizer'):
+        config.pop(key)
     config['train'].pop('examples')
     return json.dumps(config, sort_keys=True)
 
@@ -134,7 +134,8 @@ def _averaged(folder: RunFolder, runs: Sequence[Planned], name: str) -> list[dic
     """The runs' values of one task, example by example, written where `Arm.predictions` looks for them."""
     job, found = runs[0].job, []
     size = job.train['examples']
-    title = f'{name} n={size}' if size else name
+    others = [other for other in job.tasks if other != name]
+    title = ' with '.join([name, *others]) + (f' n={size}' if size else '')
     for value in (runs[0].folder.result or {})['values']:
         if value['task'] != name:
             continue
@@ -142,9 +143,7 @@ def _averaged(folder: RunFolder, runs: Sequence[Planned], name: str) -> list[dic
         read = [p.folder.predictions(name, head, split, metric) for p in runs]
         weight_N = read[0][1]
         sum_N = np.mean([sum_N for sum_N, _ in read], axis=0)
-        (folder.path / 'predictions').mkdir(exist_ok=True)
-        with (folder.path / 'predictions' / f'{title}-{head}-{split}-{metric}.npz').open('wb') as file:
-            np.savez_compressed(file, sum=sum_N, weight=weight_N)
+        folder.keep(title, head, split, metric, sum_N, weight_N)
         mean = float(sum_N.sum() / weight_N.sum())
         found.append(
             value | {'task': title, 'value': mean, 'fine_tuning_seeds': len(runs),

@@ -108,12 +108,15 @@ class Engine:
                     raise  # the other hosts may not know of it, and would wait
                 log.error('%s: %s: %s; one after another then', title, type(error).__name__, error)
                 return
+            own = {p.id: getattr(lease, 'check', lambda: None) for p, lease in held}
             for p in ours:
                 try:
                     if isinstance(found[p.id], NotFinite):
                         raise found[p.id]
                     with p.folder.logging():
-                        finish(p, found[p.id], check)
+                        finish(p, found[p.id], own[p.id])
+                except leases.Lost as error:
+                    log.warning('%s', error)
                 except Exception as error:  # noqa: BLE001
                     self.ended(p, error)
 

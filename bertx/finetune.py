@@ -46,17 +46,18 @@ def _value(score: Any) -> float:
 
 
 class Best:
-    """The parameters of the best evaluation on dev, by the mean of the tasks' main metrics."""
+    """The parameters of the best evaluation on dev, by the mean of the tasks' main metrics, or of the last one; `value`
+    is that of what is kept."""
 
     def __init__(self):
-        self.value, self.step, self.params, self.since = -math.inf, 0, None, 0
+        self.value, self.peak, self.step, self.params, self.since = -math.inf, -math.inf, 0, None, 0
         self.last, self.step_s = 0, math.nan
 
     def see(self, value: float, step: int, params: Any, keep_last: bool) -> None:
-        better = value > self.value
-        self.since = 0 if better else self.since + 1
+        better = value > self.peak
+        self.since, self.peak = (0, value) if better else (self.since + 1, self.peak)
         if better or keep_last or self.params is None:
-            self.value, self.step = max(value, self.value), step
+            self.value, self.step = value, step
             self.params = jax.tree.map(jnp.copy, params)  # the step takes its argument's memory
 
 

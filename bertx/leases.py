@@ -78,13 +78,22 @@ def take(folder: pathlib.Path, beaten: list[str] | None = None) -> Lease | None:
     file = _numbered(folder, _number(files[-1]) + 1 if files else 1)
     try:
         with open(file, 'x') as made:
-            json.dump({'host': socket.gethostname(), 'pid': os.getpid(), 'token': uuid.uuid4().hex}, made)
+            json.dump(_machine() | {'pid': os.getpid(), 'token': uuid.uuid4().hex}, made)
     except FileExistsError:
         return None  # another one was faster
     if files and beaten is not None:
         with contextlib.suppress(OSError):
             beaten.append(files[-1].read_text())
     return Lease(file)
+
+
+def _machine() -> dict[str, str]:
+    """Whose processes have numbers of their own: containers may share a host's name, but not its processes."""
+    found = {'host': socket.gethostname()}
+    with contextlib.suppress(OSError):  # not on Linux
+        found['processes'] = os.readlink('/proc/self/ns/pid')
+        found['boot'] = pathlib.Path('/proc/sys/kernel/random/boot_id').read_text().strip()
+    return found
 
 
 def held(folder) -> bool:
@@ -114,7 +123,7 @@ def _dead(file: pathlib.Path) -> bool:
         return False  # released this moment: the next look will tell
     except ValueError:
         holder = {}  # it is being written
-    if holder.get('host') == socket.gethostname():
+    if all(holder.get(key) == value for key, value in _machine().items()):
         try:
             os.kill(holder['pid'], 0)
         except ProcessLookupError:

@@ -44,12 +44,17 @@ class Pretrained:
         return sorted(name.removeprefix('heads_') for name in self.params if name != 'encoder')
 
     @staticmethod
+    def of_run(folder: str, step: int | None = None) -> 'Pretrained':
+        """step: of a checkpoint; None: the newest."""
+        return _own(epath.Path(folder), step)
+
+    @staticmethod
     @functools.lru_cache(maxsize=4)
     def load(folder: str) -> 'Pretrained':
         """Raises BadInput for a folder that holds no trained weights."""
         path = epath.Path(folder)
         if (path / 'encoder.json').exists():
-            return _own(path)
+            return Pretrained.of_run(folder)
         if (path / 'config.json').exists() and 'model_type' in _json(path / 'config.json'):
             from bertx import hf
 
@@ -71,8 +76,8 @@ def _json(path: epath.Path) -> dict[str, Any]:
     return found
 
 
-def _own(path: epath.Path) -> Pretrained:
-    trained = Trained(path / 'checkpoints')
+def _own(path: epath.Path, step: int | None = None) -> Pretrained:
+    trained = Trained(path / 'checkpoints', step)
     if trained.step is None:
         raise BadInput(f'{path} has no checkpoint yet; let that run finish')
     try:

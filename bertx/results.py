@@ -36,7 +36,7 @@ PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'nump
 
 def write_atomically(path: epath.Path, text: str) -> None:
     """Either the whole text stands there or the file is as it was."""
-    partial = path.parent / f'.{path.name}.partial'
+    partial = path.parent / f'.{path.name}.{os.getpid()}.partial'  # several processes may write the same
     partial.write_text(text)
     partial.replace(path)
 
@@ -166,10 +166,8 @@ class RunFolder:
     @by_one
     def finish(self, about: dict[str, Any], measurements: list[Measurement]) -> None:
         """Per-example values, then the result that makes the run count as done."""
-        (self.path / 'predictions').mkdir(exist_ok=True)
         for m in measurements:
-            with (self.path / 'predictions' / f'{m.task}-{m.head}-{m.split}-{m.metric}.npz').open('wb') as file:
-                np.savez_compressed(file, sum=m.sum_N, weight=m.weight_N)
+            self.keep(m.task, m.head, m.split, m.metric, m.sum_N, m.weight_N)
         result = {'status': 'done', **about, 'values': [m.record() for m in measurements]}
         write_atomically(self.path / 'result.json', json.dumps(result, indent=1))
 
@@ -180,9 +178,21 @@ class RunFolder:
             self.path / 'result.json', json.dumps({'status': 'failed', 'reason': reason, **about}, indent=1)
         )
 
+    def keep(self, task: str, head: str, split: str, metric: str, sum_N: np.ndarray, weight_N: np.ndarray) -> None:
+        """For `predictions`; whole or not at all, as others may read it."""
+        file = self._predictions(task, head, split, metric)
+        file.parent.mkdir(exist_ok=True)
+        partial = file.parent / f'.{file.name}.{os.getpid()}.partial'
+        with partial.open('wb') as stream:
+            np.savez_compressed(stream, sum=sum_N, weight=weight_N)
+        partial.replace(file)
+
+    def _predictions(self, task: str, head: str, split: str, metric: str) -> epath.Path:
+        return self.path / 'predictions' / f'{task}-{head}-{split}-{metric}.npz'
+
     def predictions(self, task: str, head: str, split: str, metric: str) -> tuple[np.ndarray, np.ndarray]:
         """(sum [N], weight [N])."""
-        with (self.path / 'predictions' / f'{task}-{head}-{split}-{metric}.npz').open('rb') as file:
+        with self._predictions(task, head, split, metric).open('rb') as file:
             arrays = np.load(file)
             return arrays['sum'], arrays['weight']
 

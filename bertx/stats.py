@@ -44,12 +44,6 @@ class Estimate:
     drawn_B: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)  # the multi-bootstrap's
 
 
-def scores(sum_RN: ArrayLike, weight_N: ArrayLike) -> np.ndarray:
-    """Each run's score [R]; NaN without any weight."""
-    (scored_RN,), weights_N = _checked([sum_RN], weight_N)
-    return scored_RN.sum(axis=1) / weights_N.sum() if len(weights_N) else np.full(len(scored_RN), np.nan)
-
-
 def mean(
     sum_RN: ArrayLike,
     weight_N: ArrayLike,

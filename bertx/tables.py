@@ -52,11 +52,11 @@ def make(
             good = [name for name, found in behind.items() if found and found.p >= ALPHA]
             for name in [best, *good] if any(behind.values()) else []:  # else there is nothing to be the best of
                 cells[name, column] = dataclasses.replace(cells[name, column], best=True)
-    table = Table(found, columns, _corrected(cells), _references(found, columns, split), baseline, split)
+    table = Table(found, columns, corrected(cells), _references(found, columns, split), baseline, split)
     return dataclasses.replace(table, notes=(*table_notes.about_cells(table), *table_notes.about_runs(table, folders)))
 
 
-def _corrected(cells: dict[tuple[str, Column], Cell]) -> dict[tuple[str, Column], Cell]:
+def corrected(cells: dict[tuple[str, Column], Cell]) -> dict[tuple[str, Column], Cell]:
     """With the p-values of all tested cells as one family."""
     tested = {key: cell.difference for key, cell in cells.items() if cell.difference and not math.isnan(cell.p)}
     holm = dict(zip(tested, stats.holm([cells[key].p for key in tested]), strict=True))

@@ -66,6 +66,6 @@ def test_the_mix_of_an_edge_probe_is_kept():
     options = Options(penalties=(1e-3,), seeds=2, rounds=10, learning_rate=2e-2)
     p = probing._measure(Prepared(task, x_LND, task.at, np.ones(3)), 'edge', options, control=False)
     assert p.mix_L.shape == (3,) and p.mix_L.sum() == pytest.approx(1, abs=1e-5)
-    g = edge.gravity(p.hit_LG, p.weight_G, mix_L=p.mix_L)
+    g = edge.gravity(p.hit_LG, p.weight_G, p.dev_L, mix_L=p.mix_L)
     assert 1.2 < g.centre <= 2 and g.expected == pytest.approx(2, abs=0.2)
-    assert np.isnan(edge.gravity(p.hit_LG, p.weight_G).centre)
+    assert np.isnan(edge.gravity(p.hit_LG, p.weight_G, p.dev_L).centre)

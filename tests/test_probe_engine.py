@@ -111,9 +111,9 @@ def test_expected_layer_of_published_curves():
     weight = np.full(200, 10.0)
     rng = np.random.default_rng(0)
     flat = rng.binomial(10, 0.5, (4, 200)).astype(float)
-    assert np.isnan(edge.gravity(flat, weight).expected)
+    assert np.isnan(edge.gravity(flat, weight, np.array([0.4, 0.3, 0.5, 0.6])).expected)
     rising = np.stack([rng.binomial(10, p, 200) for p in (0.5, 0.9, 0.9, 0.9)]).astype(float)
-    found = edge.gravity(rising, weight)
+    found = edge.gravity(rising, weight, np.array([0.7, 0.3, 0.2, 0.4]))
     assert found.low < 1.05 < found.high + 0.1 and found.expected == pytest.approx(1, abs=0.1)
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import flax.linen as nn
 
-from bertx import heads
+from bertx import heads, losses
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput, unknown
 from bertx.types import Array, DropoutRates, Encoded, Example, Loss, Tables, Term, View, Vocabulary
@@ -108,15 +108,20 @@ class Objective:
 
     def weights(self, targets: Any) -> dict[str, Array]:
         """[B] for each loss; needs no parameters, so the global weight is known before any gradient."""
-        raise NotImplementedError
+        return {'loss': targets['weight'].sum(-1)}
 
     def features(self, encoded: Encoded, targets: Any) -> Array:
         """[B, K, D]: all that the head reads of the hidden states, so that a new one can be fitted."""
         return heads.gather(encoded.for_tokens, targets['at'])
 
     def scores(self, head, x_BKD, table_VE, targets: Any) -> tuple[dict[str, Loss], dict[str, Term]]:
-        """Losses and metrics from the features alone; objectives that need more have `terms` of their own."""
-        raise NotImplementedError
+        """Losses and metrics from the features alone: here of a classifier, whose coefficient is the field `weight`.
+        Objectives that need more have `terms` of their own."""
+        logits, label, weight = head(x_BKD, table_VE), targets['label'], targets['weight']
+        coefficient = getattr(self, 'weight', 1.0)
+        return {'loss': Loss(coefficient, losses.cross_entropy(logits, label, weight))}, {
+            'accuracy': losses.hits(logits, label, weight)
+        }
 
     def terms(self, head, encoded: Encoded, targets: Any) -> tuple[dict[str, Loss], dict[str, Term]]:
         """Losses and metrics of a batch, per example."""

@@ -43,9 +43,6 @@ class CLM(Objective):
         weight_L = ((next_L == segment_L) & (segment_L > 0)).astype(jnp.float32)
         return view, {'label': jnp.append(example.tokens[1:], 0), 'weight': weight_L}
 
-    def weights(self, targets):
-        return {'loss': targets['weight'].sum(-1)}
-
     def terms(self, head, encoded, targets):
         x_BLE, bias_V = head.output(encoded.for_tokens)
 

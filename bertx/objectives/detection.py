@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from bertx import heads, losses
+from bertx import heads
 from bertx.errors import BadInput
 from bertx.objectives.base import Objective
 from bertx.select import Tokens
-from bertx.types import Array, Encoded, Example, Loss, View, Vocabulary
+from bertx.types import Array, Encoded, Example, View, Vocabulary
 from bertx.units import Selected, text
 
 
@@ -72,17 +72,8 @@ class Detection(Objective):
             targets = balance(balance_key, label_L, text_L & ~touched_L, self.slots)
         return dataclasses.replace(view, tokens=view.tokens.at[at_K].set(new_K)), targets
 
-    def weights(self, targets):
-        return {'loss': targets['weight'].sum(-1)}
-
     def features(self, encoded: Encoded, targets) -> Array:
         return heads.gather(encoded.hidden_BLD, targets['at']) if self.balanced else encoded.hidden_BLD
-
-    def scores(self, head, x_BKD, table_VE, targets):
-        logits, label, weight = head(x_BKD, table_VE), targets['label'], targets['weight']
-        return {'loss': Loss(self.weight, losses.cross_entropy(logits, label, weight))}, {
-            'accuracy': losses.hits(logits, label, weight)
-        }
 
 
 def balance(key, label_L, untouched_L, k: int):

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from bertx import heads, losses
+from bertx import heads
 from bertx.errors import BadInput, unknown
 from bertx.objectives.base import Needs, Objective
 from bertx.replace import REPLACE, Split, per_unit
 from bertx.select import SELECT, NGrams, Spans, Stratified, Tokens, Units
-from bertx.types import Example, Loss, View, Vocabulary
+from bertx.types import Example, View, Vocabulary
 
 # variant -> what is selected, what is written there. The quirks are told where the parts are defined.
 PRESETS: dict[str, tuple[Any, Any]] = {
@@ -124,12 +124,3 @@ class MLM(Objective):
         new_L = jnp.full_like(view.tokens, -1).at[at_K].max(jnp.where(written_K, new_K, -1))
         targets = {'at': at_K, 'label': label_K, 'weight': weight_K * (share_K < self.predicted)}
         return dataclasses.replace(view, tokens=jnp.where(new_L >= 0, new_L, view.tokens)), targets
-
-    def weights(self, targets):
-        return {'loss': targets['weight'].sum(-1)}
-
-    def scores(self, head, x_BKD, table_VE, targets):
-        logits_BKV = head(x_BKD, table_VE)
-        label_BK, weight_BK = targets['label'], targets['weight']
-        loss = Loss(self.weight, losses.cross_entropy(logits_BKV, label_BK, weight_BK))
-        return {'loss': loss}, {'accuracy': losses.hits(logits_BKV, label_BK, weight_BK)}

@@ -4,10 +4,10 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from bertx import heads, losses
+from bertx import heads
 from bertx.errors import BadInput
 from bertx.objectives.base import Needs, Objective
-from bertx.types import Array, Encoded, Example, Loss, Term, View, Vocabulary
+from bertx.types import Array, Encoded, Example, View, Vocabulary
 
 
 class PairObjective(Objective):
@@ -36,17 +36,9 @@ class PairObjective(Objective):
         weight_S = (label_S >= 0).astype(jnp.float32)
         return view, {'at': example.starts, 'label': jnp.maximum(label_S, 0), 'weight': weight_S}
 
-    def weights(self, targets):
-        return {'loss': targets['weight'].sum(-1)}
-
     def features(self, encoded: Encoded, targets) -> Array:
         """[B, S, D] at the pairs' [CLS]; a causal encoder has seen the pair at its end."""
         at_BS = targets['at']
         return heads.gather(
             encoded.hidden_BLD, heads.ends(encoded.view.segment_ids, at_BS) if encoded.causal else at_BS
         )
-
-    def scores(self, head, x_BKD, table_VE, targets) -> tuple[dict[str, Loss], dict[str, Term]]:
-        logits, label, weight = head(x_BKD, table_VE), targets['label'], targets['weight']
-        loss = Loss(self.weight, losses.cross_entropy(logits, label, weight))
-        return {'loss': loss}, {'accuracy': losses.hits(logits, label, weight)}

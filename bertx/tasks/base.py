@@ -56,10 +56,13 @@ class Task:
         for role in self.roles:
             if role not in columns:
                 raise BadInput(f'{self.key}.columns has no {role!r}; name the column that is to be read as such')
-        named = {role: name for role, name in columns.items() if role in self.roles or name in rows[0]}
         found = []
         for i, row in enumerate(rows):
-            values = {r: sources.column(row, name, f'{self.key}.columns.{r}', spec) for r, name in named.items()}
+            values = {
+                role: sources.column(row, name, f'{self.key}.columns.{role}', spec)
+                for role, name in columns.items()
+                if role != 'id' or name in row
+            }
             record = self.record({'id': f'{split}-{i}'} | values, counts)
             if split == 'train' and not self.usable(record):
                 counts['without a label, not trained on'] += 1

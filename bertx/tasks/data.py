@@ -78,13 +78,13 @@ def _load(wanted: str, tokenizer_text: str) -> Data:
         for split, items in found.items():
             records[name, split] = items
             inputs[name, split] = task.encode(items, tokenizer, config['length'], split)
+            if split == 'dev' and not any(map(task.usable, items)):
+                raise BadInput(
+                    f"config.tasks.{name}.dev: no example has a label to choose by; dev='' takes a part of train"
+                )
             if split != 'train' and task.labels:
                 seen, counts = set(task.labels), task.counts.setdefault(split, Counter())
                 unseen = [label for item in items for label in task.labels_of(item) if label is not None]
-                if split == 'dev' and not unseen:
-                    raise BadInput(
-                        f"config.tasks.{name}.dev: no example has a label to choose by; dev='' takes a part of train"
-                    )
                 counts['labels that training has not, counted as errors'] += sum(x not in seen for x in unseen)
         batches += len(plan(inputs[name, 'train'].lengths, buckets, config['train.batch'], np.random.default_rng(0)))
     content = json.dumps([[*key, items] for key, items in records.items()], sort_keys=True, default=str)

@@ -59,9 +59,8 @@ class Job:
         """Of the results."""
         return 'frozen' if self.config['features'] else 'finetuned'
 
-    @functools.cached_property
-    def hash(self) -> str:
-        """Eight hex digits over all that the numbers depend on."""
+    def numbers(self) -> dict[str, Any]:
+        """The config without what only says how fast and where it runs, other tasks, and the places of data."""
         numbers = json.loads(json.dumps(self.config))
         for path in EXECUTION:
             *sections, key = path.split('.')
@@ -71,9 +70,14 @@ class Job:
             for name, settings in numbers['tasks'].items()
             if name in self.tasks
         }
+        return numbers
+
+    @functools.cached_property
+    def hash(self) -> str:
+        """Eight hex digits over all that the numbers depend on."""
         weights = self.source.content if self.source and not self.config['random'] else ''
         encoder = dataclasses.asdict(dataclasses.replace(self.encoder, unroll=1))
-        content = [NUMERICS_VERSION, numbers, weights, encoder, self.tokenizer.fingerprint, self.data.digest]
+        content = [NUMERICS_VERSION, self.numbers(), weights, encoder, self.tokenizer.fingerprint, self.data.digest]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
 
     def batches(self) -> Iterator[tuple[str, Batch]]:

@@ -81,10 +81,6 @@ def f1_of_counts(counts: np.ndarray) -> float:
     return float(2 * hits / (said + there)) if said + there else 0.0
 
 
-def entity_f1(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> float:
-    return f1_of_counts(np.array([entity_counts(a, b) for a, b in zip(gold, predicted, strict=True)]))
-
-
 def by_group(groups: Sequence[Hashable], relevance: Sequence[float], scores: Sequence[float]) -> list[np.ndarray]:
     """Of each query, in order of appearance, the relevance of its passages from the highest score to the lowest.
 

@@ -44,12 +44,18 @@ class QA(Task):
         try:
             texts = [str(text) for text in values['answers']['text']]
             starts = [int(start) for start in values['answers']['answer_start']]
+            answers = list(zip(texts, starts, strict=True))
         except (KeyError, TypeError, ValueError):
-            raise BadInput(f"{self.key}.columns.answers: SQuAD's 'text' and 'answer_start' lists would do") from None
+            raise BadInput(
+                f"{self.key}.columns.answers: SQuAD's 'text' and 'answer_start' lists, of one length, would do"
+            ) from None
+        for role in ('context', 'question'):
+            if not isinstance(values[role], str):
+                raise BadInput(f'{self.key}: example {values["id"]} has {values[role]!r} as its {role}; text would do')
         context, found = values['context'], None
         counts['empty contexts, kept'] += not context.strip()
         counts['questions without an answer'] += not texts
-        for text, start in zip(texts, starts, strict=True):
+        for text, start in answers:
             place = located(context, text, start)
             found = (place, place + len(text)) if found is None and place is not None else found
             counts['answers not at their offset, found elsewhere'] += place not in (start, None)

@@ -24,6 +24,10 @@ class Tag(Task):
         for role in self.roles:
             if isinstance(values[role], str):
                 values[role] = values[role].split()
+            if not isinstance(values[role], list | tuple):
+                raise BadInput(
+                    f'{self.key}: example {values["id"]} has {values[role]!r} as its {role}; a list would do'
+                )
         values['words'] = [str(word) for word in values['words']]
         values['tags'] = [OUTSIDE if tag is None else str(tag) for tag in values['tags']]
         if len(values['words']) != len(values['tags']):

@@ -37,8 +37,8 @@ def expected_layer(score_L: np.ndarray) -> float:
 def gravity(
     hit_LG: np.ndarray, weight_G: np.ndarray, dev_L: np.ndarray, seed: int = 0, mix_L: np.ndarray | None = None
 ) -> Gravity:
-    """hit_LG: what the probe of layers 0..l hit in each test group; dev_L: its nats on dev, which say what prefix is the
-    best, so that the headroom is none of chance; mix_L: of the probe of all layers. Refuses (NaN) where headroom is
+    """hit_LG: what the probe of layers 0..l hit in each test group; dev_L: its nats on dev, which say what prefix is
+    the best, so that the headroom is none of chance; mix_L: of the probe of all layers. Refuses (NaN) where headroom is
     within noise: the quotient then leaves the layers, as Tenney's DPR does."""
     score_L = hit_LG.sum(1) / weight_G.sum()
     best = int(np.argmin(dev_L))

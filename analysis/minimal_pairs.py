@@ -30,10 +30,16 @@ from bertx.encoder import encode
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput, unknown
 from bertx.pretrained import Pretrained
+from bertx.text.tokenizer import Tokenizer
 from experiments import cli
 
 KEYS = ('UID', 'linguistics_term', 'sentence_good', 'sentence_bad')
 VARIANTS = ('l2r', 'original')
+
+
+def pieces(tokenizer: Tokenizer, texts: Sequence[str], limit: int) -> list[Pieces]:
+    """Words are the tokenizer's, so a full stop is one: as a part of the word before, it would be masked with it."""
+    return [features.row(tokenizer, ids, np.cumsum(starts) - 1, limit) for ids, starts in tokenizer.encode(texts)]
 
 
 def masked_rows(p: Pieces, mask: int, variant: str) -> tuple[np.ndarray, np.ndarray]:
@@ -63,12 +69,7 @@ def scores(model: Pretrained, texts: Sequence[str], variant: str = 'l2r') -> np.
         there = ', '.join(model.heads) or 'none'
         raise BadInput(f'{model.folder} has no head that predicts masked tokens (heads_mlm); its heads: {there}')
     params = {'encoder': model.params['encoder'], 'head': head}
-    # Words as the tokenizer sees them, so that a full stop is one: with the word before it, that one would be scored
-    # without what follows it.
-    rows = [
-        features.row(model.tokenizer, ids, np.cumsum(starts) - 1, model.encoder.max_positions)
-        for ids, starts in model.tokenizer.encode(texts)
-    ]
+    rows = pieces(model.tokenizer, texts, model.encoder.max_positions)
     masked = [masked_rows(p, model.tokenizer.mask_id, variant) for p in rows]
     owner = np.repeat(np.arange(len(rows)), [len(at) for _, at in masked])
     tokens = [row for tokens_nL, _ in masked for row in tokens_nL]

@@ -124,7 +124,7 @@ def attach(folder: RunFolder, config: ConfigDict, points: Sweep, progress: Calla
 def _setting(job: Job) -> str:
     """What competes on dev: all but the seed, the tasks and the number of training examples."""
     config = job.numbers()
-    for key in ('seed', 'use', 'init_from', 'tokenizer'):
+    for key in ('seed', 'use'):
         config.pop(key)
     config['train'].pop('examples')
     return json.dumps(config, sort_keys=True)

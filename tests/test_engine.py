@@ -54,6 +54,16 @@ def test_the_run_of_a_dead_process_is_taken_over(tmp_path):
     assert json.loads(dead[0])['pid'] != os.getpid()
 
 
+def test_a_process_of_another_container_is_not_looked_for_here(tmp_path, monkeypatch):
+    gone = subprocess.Popen([sys.executable, '-c', ''])
+    gone.wait()
+    holder = leases._machine() | {'pid': gone.pid}
+    (tmp_path / 'lease-1').write_text(json.dumps(holder | {'processes': 'pid:[1]'}))
+    assert leases.take(tmp_path) is None
+    (tmp_path / 'lease-1').write_text(json.dumps(holder))
+    assert leases.take(tmp_path)
+
+
 def test_a_holder_on_another_machine_lives_as_long_as_it_beats(tmp_path):
     file = tmp_path / 'lease-3'
     file.write_text(json.dumps({'host': 'elsewhere', 'pid': 1}))

@@ -261,8 +261,10 @@ def test_early_stopping_keeps_the_best(source, tasks, tmp_path):
     assert len(dev) < 30
     best = max(dev, key=lambda x: (x[1], -x[0]))
     assert (p.folder.result['step'], p.folder.result['dev']) == best and dev[-1][0] == best[0] + 6
-    [last] = run(settings(source, tasks, 'classify', train__keep='last', train__steps=12), tmp_path)
-    assert last.folder.result['step'] == 12
+    keep_last = settings(source, tasks, 'classify', train__keep='last', train__steps=12, train__evaluate_every=2)
+    [last] = run(keep_last, tmp_path)
+    dev = [line['classify/accuracy'] for line in last.folder.metrics() if line['split'] == 'validation']
+    assert (last.folder.result['step'], last.folder.result['dev']) == (12, dev[-1])
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def made():
 
 def loop(made, text, variant):
     """One pass a piece, by the function that fills masks."""
-    row = minimal_pairs.features.Corpus([text.split()]).pieces(made.tokenizer, 24)[0]
+    (row,) = minimal_pairs.pieces(made.tokenizer, [text], 24)
     total = 0.0
     for at in range(1, len(row.tokens_L) - 1):
         tokens = row.tokens_L.copy()
@@ -43,11 +43,13 @@ def test_scores_are_a_loops(made, variant):
 def test_variants_differ_where_a_word_has_pieces(made):
     original, l2r = (scores(made, TEXTS, variant) for variant in ('original', 'l2r'))
     assert original[0] == pytest.approx(l2r[0]) and abs(original[1] - l2r[1]) > 1e-3
-    row = minimal_pairs.features.Corpus([['housecat', 'the']]).pieces(made.tokenizer, 24)[0]
+    (row,) = minimal_pairs.pieces(made.tokenizer, ['housecat the'], 24)
     tokens, at = masked_rows(row, made.tokenizer.mask_id, 'l2r')
     masks = tokens == made.tokenizer.mask_id
     pieces = (row.word_L == 0).sum()
     assert list(masks.sum(1)) == [*range(pieces, 0, -1), 1] and masks[np.arange(len(at)), at].all()
+    (stopped,) = minimal_pairs.pieces(made.tokenizer, ['the housecat.'], 24)
+    assert stopped.word_L[-2] == 2, 'a full stop is a word'
 
 
 def test_what_cannot_be_scored(made, tmp_path):

@@ -86,6 +86,13 @@ def test_tasks_without_annotation(name):
             assert sum(a != b for a, b in zip(words, own, strict=True)) == 1
 
 
+def test_a_sentence_in_which_nothing_can_be_replaced_is_of_no_class():
+    odd = [(f'd{n}', f'word{n} more{n} yet{n} all{n} alone .'.split()) for n in range(50)]
+    made = list(plain_tasks.odd_man_out([*TEXTS, *odd], np.random.default_rng(0)))
+    assert max(i for i, _, _ in made) < len(TEXTS)
+    assert 0.4 < np.mean([label == 'replaced' for _, _, label in made]) < 0.6
+
+
 def test_documents_lie_in_one_split():
     texts = [(f'd{n // 4}', words) for n, (_, words) in enumerate(TEXTS)]  # documents enough for three splits
     task = plain_tasks.make('bigram_shift', 'text:x', texts, [], 300, 60)

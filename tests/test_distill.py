@@ -1,14 +1,15 @@
 """Distillation: what it is measured against, that the teacher stays as it is, and where one is read from."""
 
 import dataclasses
-import json
 import shutil
+import types
 
 import cases
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from analysis_cases import saved
 from cases import B, Case, D, L, V, mean
 from test_sweep import run, small
 
@@ -18,19 +19,17 @@ from bertx.encoder_config import REAL_STD
 from bertx.errors import BadInput
 from bertx.heads import TokenHead
 from bertx.objectives import base
+from bertx.pretrained import Pretrained
 from bertx.sweep import arm
+from bertx.text.tokenizer import Tokenizer
 
 STD, T = 0.06, 2.0
+TOKENIZER = Tokenizer.train_words([' '.join(f'w{n}' for n in range(V - 5))], V)
 
 
 def write_run(folder, case, params):
     """What distill reads of a finished run."""
-    folder.mkdir()
-    (folder / 'encoder.json').write_text(json.dumps(dataclasses.asdict(case.config)))
-    checkpoints = checkpoint.Checkpoints(folder / 'checkpoints')
-    checkpoints.save(7, dataclasses.replace(case.state, params=params), {'fingerprint': 'store', 'tokenizer': 'pieces'})
-    checkpoints.close()
-    return folder
+    return saved(Pretrained('', case.config, params, TOKENIZER), folder, tuple(params))
 
 
 def taught(case):
@@ -166,17 +165,15 @@ def test_content_is_that_of_the_parameters(teachers, tmp_path):
     assert content(tmp_path / 'copy') == content(teachers[D]) != content(teachers[2 * D])
 
 
-class Store:
-    def __init__(self, fingerprint, pieces):
-        self.fingerprint, self.tokenizer = fingerprint, type('Tokenizer', (), {'fingerprint': pieces})
-
-
 def test_another_vocabulary(teachers):
     distill = base.make({'distill': {'teacher': str(teachers[D])}}, L)['distill']
-    distill.check_store('key', Store('another', 'pieces'))
-    distill.check_store('key', Store('store', 'unknown when the teacher was trained'))
-    with pytest.raises(BadInput, match='key.teacher: .* with another tokenizer'):
-        distill.check_store('key', Store('another', 'others'))
+    store = lambda words, size: types.SimpleNamespace(tokenizer=Tokenizer.train_words([' '.join(words)], size))
+    same = [f'w{n}' for n in range(V - 5)]
+    distill.check_store('key', store(same, V))
+    with pytest.raises(BadInput, match="id .* is 'v0.*' in config.data and 'w.*' in"):
+        distill.check_store('key', store([f'v0{word}' for word in same], V))
+    with pytest.raises(BadInput, match=f'key.teacher has {V} pieces, and config.data'):
+        distill.check_store('key', store(sorted(same)[:20], 25))
 
 
 def test_teachers_that_will_not_do(teachers, tmp_path):
@@ -185,7 +182,7 @@ def test_teachers_that_will_not_do(teachers, tmp_path):
 
     with pytest.raises(BadInput, match="distill.teacher is ''"):
         make()
-    with pytest.raises(BadInput, match='nowhere.*the folder of a run'):
+    with pytest.raises(BadInput, match='nowhere holds no weights; a run'):
         make(teacher=str(tmp_path / 'nowhere'))
     with pytest.raises(BadInput, match='length is 1024; the teacher .* has 512 positions'):
         make(1024, teacher=str(teachers[D]))

@@ -1,4 +1,4 @@
-"""Distillation (Sanh et al. 2019, DistilBERT): be like a frozen teacher, a finished run of this project.
+"""Distillation (Sanh et al. 2019, DistilBERT): be like a frozen teacher, a run of this project or a Hugging Face model.
 
 It runs beside `mlm`, which masks the tokens and has the hard labels; the teacher reads the same masked row, without
 dropout. In DistilBERT the coefficients are 5 for the soft targets, 2 for MLM (mlm.weight) and 1 for the cosine.
@@ -15,23 +15,19 @@ start at random, not as the teacher's.
 
 import dataclasses
 import functools
-import hashlib
-import json
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
-from etils import epath
 from flax import struct
 
 from bertx import heads, losses
-from bertx.checkpoint import Trained
 from bertx.encoder import Encoder
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput
 from bertx.objectives.base import Objective
+from bertx.pretrained import Pretrained, check_tokenizer
 from bertx.types import Encoded, Example, Loss, Term, View, Vocabulary
 
 
@@ -79,40 +75,23 @@ def shapes(config: EncoderConfig) -> Any:
     return jax.eval_shape(init, jax.random.key(0))
 
 
-@functools.lru_cache
-def content_of(folder: str, step: int) -> str:
-    """Hash of the parameters in a checkpoint; they do not change once written."""
-    found = hashlib.sha256()
-    for path, x in jax.tree_util.tree_leaves_with_path(Trained(folder, step).params()):
-        found.update(f'{jax.tree_util.keystr(path)} {x.dtype} {x.shape}'.encode())
-        found.update(np.ascontiguousarray(x).tobytes())
-    return found.hexdigest()
-
-
 @struct.dataclass
 class Distill(Objective):
     temperature: Any = 2.0  # default of the released train.py
     soft: Any = 5.0
     cosine: Any = 1.0
     mse: Any = None  # None: not computed
-    teacher: str = struct.field(pytree_node=False, default='')  # a run's folder
+    teacher: str = struct.field(pytree_node=False, default='')  # the folder of a run, or of Hugging Face
     chunk: int = struct.field(pytree_node=False, default=32)  # positions of a row whose logits exist at a time
 
     @property
-    def trained(self) -> Trained:
-        return Trained(epath.Path(self.teacher) / 'checkpoints')
-
-    @property
-    def encoder(self) -> EncoderConfig:
-        """The teacher's."""
-        return EncoderConfig(**json.loads((epath.Path(self.teacher) / 'encoder.json').read_text()))
+    def source(self) -> Pretrained:
+        return Pretrained.load(self.teacher)
 
     def check(self, key: str) -> None:
-        if not (epath.Path(self.teacher) / 'encoder.json').exists() or not self.teacher:
-            raise BadInput(f'{key}.teacher is {self.teacher!r}; the folder of a run, with encoder.json, would do')
-        if self.trained.step is None:
-            raise BadInput(f'{key}.teacher: {self.teacher} has no checkpoint; let that run finish')
-        if 'heads_mlm' not in self.trained.shapes():
+        if not self.teacher:
+            raise BadInput(f"{key}.teacher is ''; the folder of a run, or of Hugging Face, would do")
+        if 'mlm' not in self.source.heads:
             raise BadInput(f'{key}.teacher: {self.teacher} was not trained with mlm; one that was would do')
         if not float(self.temperature) > 0:
             raise BadInput(f'{key}.temperature is {float(self.temperature):g}; it must be above 0')
@@ -120,33 +99,31 @@ class Distill(Objective):
             raise BadInput(f'{key}.chunk is {self.chunk}; 1 or more would do')
 
     def check_store(self, key: str, store) -> None:
-        about = self.trained.about()
-        same_store = about['fingerprint'].split('-')[0] == store.fingerprint
-        if not same_store and about.get('tokenizer') != store.tokenizer.fingerprint:
+        check_tokenizer(self.source, store.tokenizer)
+        if (its := self.source.encoder.vocab_size) != store.tokenizer.vocab_size:
             raise BadInput(
-                f'{key}.teacher: {self.teacher} was trained with another tokenizer than that of config.data; its own '
-                'is in its token store'
+                f'{key}.teacher has {its} pieces, and config.data {store.tokenizer.vocab_size}; as many would do'
             )
 
     def sized(self, length: int) -> 'Distill':
-        if length > (most := self.encoder.max_positions):
+        if length > (most := self.source.encoder.max_positions):
             raise BadInput(f'config.rows.length is {length}; the teacher {self.teacher} has {most} positions')
         return self
 
     def teacher_config(self, config: EncoderConfig) -> EncoderConfig:
         """The teacher's sizes, computed as the student is."""
         how = {name: getattr(config, name) for name in ('precision', 'attention', 'unroll')}
-        return dataclasses.replace(self.encoder, **how)
+        return dataclasses.replace(self.source.encoder, **how)
 
     def build(self, config):
         return Heads(config, self.teacher_config(config))
 
     def frozen(self):
-        params = self.trained.params()
+        params = self.source.params
         return {'teacher': {'encoder': params['encoder'], 'head': params['heads_mlm']}}
 
     def content(self) -> str:
-        return content_of(str(self.trained.folder), self.trained.step)
+        return self.source.content
 
     def flops(self, config: EncoderConfig, length: int) -> float:
         teacher = self.teacher_config(config)

@@ -4,10 +4,6 @@ import dataclasses
 import math
 from collections.abc import Iterable
 
-from rich import box
-from rich.table import Table as Grid
-from rich.text import Text
-
 from bertx import table_notes, tables
 from bertx.arms import Column
 from bertx.errors import BadInput
@@ -20,7 +16,7 @@ HEAD = ('task', 'difference', 'p', 'p Holm', 'p max-|t|', 'detectable', 'seeds t
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """The first arm less the second. Printed by rich's Console.print."""
+    """The first arm less the second."""
 
     table: Table  # of the two arms alone, the second one its baseline
     notes: tuple[str, ...] = ()
@@ -50,16 +46,6 @@ class Comparison:
     def markdown(self) -> str:
         rows = [[escaped(text) for text in row] for row in [self.head, *self.rows]]
         return markdown(rows, self.notes)
-
-    def __rich_console__(self, console, options):
-        grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for number, title in enumerate(self.head):
-            grid.add_column(Text(title), justify='right' if number else 'left', overflow='fold')
-        for row in self.rows:
-            grid.add_row(*map(Text, row))
-        yield grid
-        yield ''
-        yield from (Text(note, 'dim') for note in self.notes)
 
     def _row(self, column: Column, cell: Cell) -> list[str]:
         found = cell.difference

@@ -59,7 +59,7 @@ def write(
         _page(workdir, folders, table, compared)
     console = Console()
     console = console if console.is_terminal else Console(width=WIDTH)
-    console.print(compared or table)
+    console.print(Markdown(compared.markdown()) if compared else table)
     if found := published.recorded(workdir):
         text = published.report(found, folders, split)
         results.write_atomically(workdir / 'contrasts.md', text)

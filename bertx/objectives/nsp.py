@@ -5,7 +5,7 @@ clean      labels exactly balanced; a negative takes the B of another document's
 original   google-research/bert: also negative wherever a chunk has one sentence, random B from up to ten tries
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from flax import struct
 
@@ -15,6 +15,3 @@ from bertx.objectives.pair import PairObjective
 @struct.dataclass
 class NSP(PairObjective):
     label: ClassVar[str] = 'nsp'
-
-    weight: Any = 1.0
-    variant: str = struct.field(pytree_node=False, default='clean')

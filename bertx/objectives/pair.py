@@ -3,6 +3,7 @@
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
+from flax import struct
 
 from bertx import heads
 from bertx.errors import BadInput
@@ -10,14 +11,16 @@ from bertx.objectives.base import Needs, Objective
 from bertx.types import Array, Encoded, Example, View, Vocabulary
 
 
+@struct.dataclass
 class PairObjective(Objective):
-    """Abstract; a subclass names the label, the number of classes, and has fields `weight` and `variant`."""
+    """Abstract; a subclass names the label and the number of classes."""
 
     attention: ClassVar[str] = 'either'
     label: ClassVar[str]
     classes: ClassVar[int] = 2
-    weight: Any
-    variant: str
+
+    weight: Any = 1.0
+    variant: str = struct.field(pytree_node=False, default='clean')
 
     @property
     def needs(self) -> Needs:

@@ -4,7 +4,7 @@ clean      swaps only, exactly balanced
 original   google-research/albert: a chunk of a single sentence takes a random document's B and label 1
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from flax import struct
 
@@ -14,6 +14,3 @@ from bertx.objectives.pair import PairObjective
 @struct.dataclass
 class SOP(PairObjective):
     label: ClassVar[str] = 'sop'
-
-    weight: Any = 1.0
-    variant: str = struct.field(pytree_node=False, default='clean')

@@ -4,7 +4,7 @@ Label 0: follows, 1: precedes (the two are swapped), 2: of another document, a t
 those of NSP and SOP, so the three read the same sentences.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from flax import struct
 
@@ -16,9 +16,6 @@ from bertx.objectives.pair import PairObjective
 class ThreeWay(PairObjective):
     label: ClassVar[str] = 'three_way'
     classes: ClassVar[int] = 3
-
-    weight: Any = 1.0
-    variant: str = struct.field(pytree_node=False, default='clean')
 
     def check(self, key: str) -> None:
         if self.variant != 'clean':

@@ -6,6 +6,7 @@ import os
 import platform
 import shlex
 from collections.abc import Sequence
+from typing import Any
 
 from etils import epath
 
@@ -18,26 +19,38 @@ PICTURES = 'analysis/pictures'  # where the README's lie: workdirs come and go
 
 
 def write(folder: epath.Path, file: epath.Path) -> None:
-    """folder: holds sweeps' workdirs whose reports are written. Raises BadInput where it holds none."""
-    sweeps = sorted(
-        path for path in folder.iterdir() if (path / 'sweep.json').exists() and (path / 'table.md').exists()
-    )
+    """folder: holds sweeps' workdirs whose reports are written. Sections of the file on other sweeps stay as they are.
+
+    Raises BadInput where the folder holds no sweep.
+    """
+    sweeps = [path for path in folder.iterdir() if (path / 'sweep.json').exists() and (path / 'table.md').exists()]
     if not sweeps:
         raise BadInput(f'--workdir={folder} holds no sweep with a table; give the folder that the workdirs lie in')
-    parts = ['# Results', f'Written by `python -m experiments.report --all --workdir={folder}`.']
+    sections = _sections(file.read_text()) if file.exists() else {}
     for path in sweeps:
         about = results.read_json(path / 'sweep.json')
-        folders = [RunFolder(path / 'runs' / name) for name in about['runs']]
-        parts += [f'## {about["sweep"]}', *_about(about.get('about', '')), *_said(folders)]
-        parts.append((path / 'table.md').read_text())
-        if (path / 'contrasts.md').exists():
-            parts += ["### The paper's contrasts", (path / 'contrasts.md').read_text()]
-        if (path / FIGURE).exists():
-            picture = file.parent / PICTURES / f'{about["sweep"]}_differences.png'
-            picture.parent.mkdir(parents=True, exist_ok=True)
-            (path / FIGURE).copy(picture, overwrite=True)
-            parts.append(f'![{about["sweep"]}: differences]({PICTURES}/{picture.name})')
-    results.write_atomically(file, '\n\n'.join(part.strip() for part in parts) + '\n')
+        sections[about['sweep']] = _section(path, about, file.parent)
+    head = f'# Results\n\nWritten by `python -m experiments.report --all --workdir={folder}`, sweep by sweep.'
+    results.write_atomically(file, '\n\n'.join([head, *(sections[name] for name in sorted(sections))]) + '\n')
+
+
+def _sections(text: str) -> dict[str, str]:
+    """By their titles."""
+    _, *parts = ('\n' + text).split('\n## ')
+    return {part.partition('\n')[0]: f'## {part.strip()}' for part in parts}
+
+
+def _section(path: epath.Path, about: dict[str, Any], beside: epath.Path) -> str:
+    folders = [RunFolder(path / 'runs' / name) for name in about['runs']]
+    parts = [f'## {about["sweep"]}', *_about(about.get('about', '')), *_said(folders), (path / 'table.md').read_text()]
+    if (path / 'contrasts.md').exists():
+        parts += ["### The paper's contrasts", (path / 'contrasts.md').read_text()]
+    if (path / FIGURE).exists():
+        picture = beside / PICTURES / f'{about["sweep"]}_differences.png'
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        (path / FIGURE).copy(picture, overwrite=True)
+        parts.append(f'![{about["sweep"]}: differences]({PICTURES}/{picture.name})')
+    return '\n\n'.join(part.strip() for part in parts)
 
 
 def _about(text: str) -> list[str]:

@@ -86,8 +86,10 @@ def test_a_page_of_all_sweeps(tmp_path):
     (work / 'contrasts.md').write_text('| contrast |')
     (work / 'figures').mkdir()
     (work / 'figures' / 'differences.png').write_bytes(b'picture')
+    (tmp_path / 'RESULTS.md').write_text('# Results\n\nOld.\n\n## a\n\nold a\n\n### more\n\n## b\n\nold b\n')
     results_page.write(epath.Path(tmp_path), epath.Path(tmp_path) / 'RESULTS.md')
     text = (tmp_path / 'RESULTS.md').read_text()
+    assert 'old a' not in text and text.endswith('\n\n## b\n\nold b\n') and text.count('# Results') == 1
     for part in (
         '## a',
         'What is it?\n\nOne rate',

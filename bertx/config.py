@@ -81,6 +81,9 @@ class Run:
         for path in EXECUTION:
             section, key = path.split('.')
             numbers[section] = {name: value for name, value in numbers[section].items() if name != key}
+        t = self.train
+        if t['parallel'] == 'pmap' and (t['dropout'] or t['attention_dropout']):  # each device draws its own
+            numbers['pmap'] = t['devices'] or jax.device_count()
         numbers['rows'] = numbers['rows'] | {'units': units.content(self.rows.units)}
         read = [found for objective in self.objectives.values() if (found := objective.content())]
         read += [base.source(name) for name in self.objectives if ':' in name]  # those of bertx: NUMERICS_VERSION

@@ -1,4 +1,4 @@
-"""Which positions of ONE example are predicted. Rates are traced, so any rate runs in one compiled program.
+"""Which positions of ONE example are predicted. Rates are traced, so near ones share a compiled program.
 
 Clean classes cut the text into units (tokens, words, n-grams, spans) and `ring` draws whole units, each with exactly
 the same probability whatever its size: so every position is predicted equally often, and the count is right on average.

@@ -152,8 +152,10 @@ class Stores:
                 check_tokenizer(store, Tokenizer.load(options.tokenizer, options.lowercase))
             return store
         content = json.dumps(dataclasses.asdict(options), sort_keys=True)
-        with hosts.one_first(), locks.turn_in(self.workdir / 'data'):
-            return prepare(options, str(self.workdir / 'data' / hashlib.sha256(content.encode()).hexdigest()[:8]))
+        # It is mapped into memory, so of a bucket's workdir each host has its own.
+        folder = epath.Path('data') if '://' in str(self.workdir) else self.workdir / 'data'
+        with hosts.one_first(), locks.turn_in(folder):
+            return prepare(options, str(folder / hashlib.sha256(content.encode()).hexdigest()[:8]))
 
 
 def plan(config: ConfigDict, points: Sweep, workdir: epath.Path, speed: Speed | None = None) -> list[Planned]:

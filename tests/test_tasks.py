@@ -248,12 +248,12 @@ def prepared(tmp_path_factory):
     tfds = pytest.importorskip('tensorflow_datasets')
     folder, f = tmp_path_factory.mktemp('tfds'), tfds.features
 
-    def build(dataset, config, features, examples):
+    def build(dataset, config, features, examples, splits=('train', 'validation')):
         split = lambda self: iter(enumerate(examples))
         members = {
             'name': dataset, 'VERSION': tfds.core.Version('1.0.0'),
             '_info': lambda self: tfds.core.DatasetInfo(builder=self, features=f.FeaturesDict(features)),
-            '_split_generators': lambda self, _: {'train': split(self), 'validation': split(self)},
+            '_split_generators': lambda self, _: {name: split(self) for name in splits},
             '_generate_examples': split,
         }  # fmt: skip
         if config:
@@ -274,13 +274,13 @@ def prepared(tmp_path_factory):
     tags = f.Sequence(f.ClassLabel(names=['O', 'B-PER', 'I-PER']))
     build('conll2003', '', {'tokens': f.Sequence(f.Text()), 'ner': tags}, [
         {'tokens': ['U', 'N'], 'ner': ['B-PER', 'O']} for _ in range(9)
-    ])  # fmt: skip
+    ], ('train', 'dev', 'test'))  # fmt: skip
     answers = f.Sequence({'text': f.Text(), 'answer_start': np.int32})
     squad = {'id': f.Text(), 'title': f.Text(), 'context': f.Text(), 'question': f.Text(), 'answers': answers}
     some = [{'id': str(i), 'title': 't', 'context': 'é bc', 'question': 'q', 'answers':
              {'text': ['bc'], 'answer_start': [2]}} for i in range(9)]  # fmt: skip
     build('squad', 'v1.1', squad, some)
-    build('xquad', 'en', squad, some)
+    build('xquad', 'en', squad, some, ('test', 'translate-dev'))
     return folder
 
 

@@ -3,7 +3,8 @@
     python -m experiments.finetune --config=configs/finetune/tfds.py:glue/rte,DATA --workdir=runs/rte --init_from=FOLDER
 
 DATA is tfds' folder. GLUE hides its test labels: results are those of dev, where the best epoch is chosen too, as
-published dev figures are. squad/v2.0 has questions without an answer.
+published dev figures are. squad/v2.0 has questions without an answer. xquad has
+no training split: its English test questions are trained on, for trying things out.
 """
 
 from configs.finetune import base
@@ -34,7 +35,10 @@ def data_set(name: str, folder: str):
         positive = {'mrpc': 'equivalent', 'qqp': 'duplicate'}.get(part, '')
         return task(kind, train, dev, columns=columns | {'label': 'label'}, metric=metric, positive=positive)
     if kind == 'conll2003':
-        return task('tag', train, dev, columns={'words': 'tokens', 'tags': 'ner'})
+        dev, out = (f'tfds:{name}?split={split}{where}' for split in ('dev', 'test'))
+        return task('tag', train, dev, out, columns={'words': 'tokens', 'tags': 'ner'})
+    if kind == 'xquad':
+        return task('qa', f'tfds:{name}?split=test{where}', columns=ANSWERS)
     return task('qa', train, dev, columns=ANSWERS, no_answer=part.startswith('v2'))
 
 

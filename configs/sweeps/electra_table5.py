@@ -1,8 +1,9 @@
-"""Where does ELECTRA's gain come from? ELECTRA's Table 5 (Clark et al. 2020), at equal FLOPs.
+"""Where does ELECTRA's gain come from? ELECTRA's Table 5 (Clark et al. 2020).
 
     python -m experiments.sweep --config=configs/sweeps/electra_table5.py:tiny --workdir=runs/electra_table5
 
-The generator counts. The paper gives all arms one learning rate and equal steps.
+At the tiny scale at equal FLOPs, the generator counted; at the others at equal steps, as in the paper, which gives all
+arms one learning rate.
 
 At the tiny scale's 1e12 FLOPs a run, a quarter of a million tokens, MLM is ahead of all that learn from a generator:
 the generator itself still writes unigrams, and its fakes teach little. In the paper ELECTRA-Small (1.4e18 FLOPs) passes

@@ -1,4 +1,4 @@
-"""Families of encoders at equal FLOPs: which one learns most from the same computation?
+"""Families of encoders at equal FLOPs (:tiny; the other scales: equal steps). Which learns most from the same?
 
     python -m experiments.sweep --config=configs/sweeps/families.py:tiny --workdir=runs/families
 

@@ -3,9 +3,9 @@ r"""Characters or whole words, in Chinese: BERT-wwm (Cui et al. 2019).
     python -m experiments.sweep --config=configs/sweeps/chinese_wwm.py:tiny --workdir=runs/chinese_wwm \
         --config.data.source='text:FILES'
 
-Words by jieba (`pip install jieba`). The paper's figures are means of ten fine-tunings; its wwm model went on from BERT's
-weights, here both arms begin at random. One learning rate for both, as the authors advise. There is no downstream
-column.
+Words by jieba (`pip install jieba`). The paper's figures are means of ten fine-tunings; its wwm model went on from
+BERT's weights, here both arms begin at random. One learning rate for both, as the authors advise. There is no
+downstream column.
 """
 
 from bertx.published import Published, of_table

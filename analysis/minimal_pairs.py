@@ -28,7 +28,7 @@ from analysis.features import Pieces, view_of
 from bertx import heads, results, stats
 from bertx.encoder import encode
 from bertx.encoder_config import EncoderConfig
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of
 from bertx.pretrained import Pretrained
 from bertx.text.tokenizer import Tokenizer
 from experiments import cli
@@ -62,8 +62,7 @@ def _log_probability(config: EncoderConfig, params, tokens_BL, segment_BL, at_B,
 
 def scores(model: Pretrained, texts: Sequence[str], variant: str = 'l2r') -> np.ndarray:
     """[texts]: pseudo-log-likelihood in nats; NaN for a text without pieces, or longer than the model reads."""
-    if variant not in VARIANTS:
-        raise unknown('--variant', variant, VARIANTS)
+    one_of('--variant', variant, VARIANTS)
     head = model.params.get('heads_mlm')
     if head is None:
         there = ', '.join(model.heads) or 'none'

@@ -10,7 +10,7 @@ import numpy as np
 
 from analysis.features import Corpus
 from analysis.tasks import Example, Task, build, split_of_document
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of
 from bertx.text import sentences as splitter
 from bertx.text.sources import open_source
 
@@ -138,8 +138,7 @@ SOTU = {'era': (era, 'semantics'), 'party': (party, 'semantics')}  # a whole doc
 def make(name: str, source: str, sentences: list[Text], paragraphs: list[Text], train: int, rest: int) -> Task:
     """A task over at most `train` training and `rest` dev and test examples, split by document."""
     known = PLAIN | (SOTU if source == 'sotu' else {})
-    if name not in known:
-        raise unknown('task', name, known)
+    one_of('task', name, known)
     function, kind = known[name]
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     texts = paragraphs if name in SOTU else sentences

@@ -21,7 +21,7 @@ from analysis import attention, mdl, page, probe, scatter, structural
 from analysis.annotated_tasks import CONLLU, SPANS
 from analysis.published import TABLES
 from bertx import results
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of
 from experiments import cli
 
 SENTENCE_TASKS = [name for name, (_, _, unit) in CONLLU.items() if unit == 'sentences']
@@ -46,8 +46,7 @@ PRESETS: dict[str, tuple[Any, tuple[str, ...], dict[str, Any]]] = {
 
 def main() -> int:
     f: Any = flags.FLAGS
-    if f.preset not in PRESETS:
-        raise unknown('--preset', f.preset, PRESETS)
+    one_of('--preset', f.preset, PRESETS)
     run, needs, settings = PRESETS[f.preset]
     for name in needs:
         if not f[name].value:

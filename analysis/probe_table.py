@@ -10,7 +10,7 @@ import numpy as np
 from analysis.probing import Profile
 from bertx import stats, table_notes
 from bertx.arms import Arm, Column
-from bertx.errors import unknown
+from bertx.errors import one_of
 from bertx.stats import Estimate
 from bertx.table import ALPHA, Cell, Table
 from bertx.tables import corrected
@@ -106,8 +106,7 @@ def _table(columns, arms: list[Arm], references, baseline: str | None) -> ProbeT
     """columns: column -> (runs of each arm, layer of each arm)."""
     names = [arm.name for arm in arms]
     baseline = baseline or names[0]
-    if baseline not in names:
-        raise unknown('the baseline arm', baseline, names)
+    one_of('the baseline arm', baseline, names)
     cells: dict[tuple[str, Column], Cell] = {}
     for column, (by_arm, layer) in columns.items():
         between = lambda a, b: compare(by_arm[a], by_arm[b], layer[a], layer[b])  # noqa: B023 - called at once

@@ -13,7 +13,7 @@ from analysis import features, probe_engine
 from analysis.probe_engine import Examples, Fitted, Options
 from analysis.probes import Classifier, Edge
 from analysis.tasks import Task
-from bertx.errors import unknown
+from bertx.errors import one_of
 from bertx.pretrained import Pretrained
 
 FORMAT = 2  # of what is kept of a profile
@@ -72,8 +72,7 @@ class Pools:
             ('word', self.words, features.WORDS),
             ('sentence', self.sentences, features.SENTENCES),
         ):
-            if value not in known:
-                raise unknown(f'--{flag}_pool', value, known)
+            one_of(f'--{flag}_pool', value, known)
         return self
 
 
@@ -95,8 +94,7 @@ def prepare(model: Pretrained, task: Task, pools: Pools, cache: Path) -> Prepare
 
 
 def make_probe(kind: str, task: Task) -> Classifier | Edge:
-    if kind not in KINDS:
-        raise unknown('--probe', kind, KINDS)
+    one_of('--probe', kind, KINDS)
     spans = task.at.ndim == 3
     if kind == 'edge' or spans:
         return Edge(len(task.classes), task.at.shape[1])

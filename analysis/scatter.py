@@ -26,7 +26,7 @@ from analysis.layer_plots import MARKERS
 from analysis.plots import COLORS, GREY, SMALL, _figure
 from analysis.probing import Pools, Prepared
 from bertx import results
-from bertx.errors import unknown
+from bertx.errors import one_of
 from bertx.pretrained import Pretrained
 from experiments import cli
 
@@ -58,8 +58,7 @@ def vectors(x_ND: np.ndarray, at: np.ndarray) -> np.ndarray:
 
 def plane(x_NF: np.ndarray, method: str) -> np.ndarray:
     """[n, 2]"""
-    if method not in METHODS:
-        raise unknown('--method', method, METHODS)
+    one_of('--method', method, METHODS)
     if method == 'pca':
         return PCA(2, random_state=0).fit_transform(x_NF)
     x_NF = PCA(min(DIMENSIONS, *x_NF.shape), random_state=0).fit_transform(x_NF)
@@ -99,8 +98,7 @@ def picture(place_LN2: list[np.ndarray], labels: np.ndarray, titles: list[str], 
 def main() -> int:
     f: Any = flags.FLAGS
     out, pools = Path(f.out), Pools(f.word_pool, f.sentence_pool).check()
-    if f.method not in METHODS:
-        raise unknown('--method', f.method, METHODS)
+    one_of('--method', f.method, METHODS)
     model, sections, text = Pretrained.load(f.checkpoint), [], ''
     for task in probe.tasks(f.task, f.data, f.source, f.sentences, f.examples):
         p = probing.prepare(model, task, pools, out / 'cache')

@@ -4,7 +4,7 @@ from typing import Any
 
 from bertx.config import Run
 from bertx.encoder_config import EncoderConfig
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of
 from bertx.objectives.generator import GeneratorObjective
 
 KINDS = ('steps', 'tokens', 'flops', 'electra_flops', 'seconds')
@@ -32,8 +32,7 @@ def _looked_up(e: EncoderConfig) -> int:
 def steps_for(run: Run, budget: dict[str, Any], seconds_a_step: float = 0.0) -> int:
     """The steps that spend config.budget. Raises BadInput where it is no budget, or not enough for a step."""
     kind, amount = budget['of'], budget['amount']
-    if kind not in KINDS:
-        raise unknown('config.budget.of', kind, KINDS)
+    one_of('config.budget.of', kind, KINDS)
     if run.second is not None:
         raise BadInput('config.budget does not go with config.train.second; give train.steps, and budget.of=""')
     costs = {

@@ -11,7 +11,7 @@ import numpy as np
 
 from bertx import NUMERICS_VERSION, optim
 from bertx.encoder_config import EncoderConfig
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of
 from bertx.families import encoder_of, sizes
 from bertx.model import Objectives
 from bertx.objectives import base
@@ -173,8 +173,7 @@ def check_encoder(c: EncoderConfig) -> None:
         raise BadInput('config.encoder.mask_decoder adds positions to states: embedding_width must be 0')
     if c.precision not in ('float32', 'bfloat16'):
         raise BadInput(f"config.encoder.precision is {c.precision!r}; 'float32' or 'bfloat16' would do")
-    if c.attention not in ('plain', 'xla', 'cudnn'):
-        raise unknown('config.encoder.attention', c.attention, ('plain', 'xla', 'cudnn'))
+    one_of('config.encoder.attention', c.attention, ('plain', 'xla', 'cudnn'))
 
 
 def hyper_parameters(config) -> dict[str, np.float32]:

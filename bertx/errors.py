@@ -1,7 +1,7 @@
 """The one error that a person can mend; the command line prints its single line and exits with code 2."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class BadInput(Exception):
@@ -14,3 +14,9 @@ def unknown(what: str, name: str, known: Iterable[str]) -> BadInput:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f'did you mean {near[0]!r}?' if near else f'known: {", ".join(known)}'
     return BadInput(f'{what} {name!r} is unknown; {hint}')
+
+
+def one_of(what: str, name: str, known: Collection[str]) -> None:
+    """Raises `unknown` where the name is none of them."""
+    if name not in known:
+        raise unknown(what, name, known)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from bertx.encoder_config import EncoderConfig
-from bertx.errors import unknown
+from bertx.errors import one_of
 
 _DEBERTA = {'positions': 'relative', 'type_vocab': 0, 'norm_eps': 1e-7, 'pooler': 'gelu'}
 
@@ -60,10 +60,8 @@ def sizes(family: str) -> dict[str, tuple[int, int, int, int]]:
 
 def encoder_of(family: str, size: str, vocab_size: int, **changes) -> EncoderConfig:
     """A family's encoder at one of its sizes. Raises BadInput for names that there are not."""
-    if family not in FAMILIES:
-        raise unknown('config.encoder.family', family, FAMILIES)
-    if size not in sizes(family):
-        raise unknown('config.encoder.size', size, sizes(family))
+    one_of('config.encoder.family', family, FAMILIES)
+    one_of('config.encoder.size', size, sizes(family))
     layers, width, heads, mlp_width = sizes(family)[size]
     settings = {'layers': layers, 'width': width, 'heads': heads, 'mlp_width': mlp_width} | FAMILIES[family]
     if (family, size) in OWN_EMBEDDINGS:

@@ -24,7 +24,7 @@ from safetensors.numpy import save_file
 from bertx import heads, hf_config
 from bertx.encoder import Encoder
 from bertx.encoder_config import EncoderConfig
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of
 from bertx.hf_names import FORMATS
 from bertx.hf_tensors import WEIGHTS, Source, Tensors, ruled, slots
 from bertx.objectives.electra import NormedHead
@@ -208,8 +208,7 @@ def _write(folder: Path, config: EncoderConfig, params: Any, tokenizer: Tokenize
 def _choose(c: EncoderConfig, flat: Tensors) -> tuple[str, str, list[str], list[str]]:
     """The model type, the class of transformers that holds the most of the heads, these, and what is to be said."""
     given = {path.partition('/')[0].removeprefix('heads_') for path in flat} - {'encoder'}
-    if c.family not in hf_config.MODEL_TYPES:
-        raise unknown('family', c.family, hf_config.MODEL_TYPES)
+    one_of('family', c.family, hf_config.MODEL_TYPES)
     kind = hf_config.MODEL_TYPES[c.family]
     if kind == 'bert' and 'electra' in given:
         kind = 'electra'  # the same encoder

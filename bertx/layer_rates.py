@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bertx.errors import unknown
+from bertx.errors import one_of
 
 RULES = ('paper', 'electra')
 
@@ -17,8 +17,7 @@ def exponents(params: Any, rule: str) -> Any:
     paper    the head 0, the top layer 1, ..., the bottom one N, the embeddings N + 1
     electra  google-research/electra's code, by whose count of depths the top layer has 2 and the embeddings N + 2
     """
-    if rule not in RULES:
-        raise unknown('config.optimizer.layer_rule', rule, RULES)
+    one_of('config.optimizer.layer_rule', rule, RULES)
     more = 1 if rule == 'paper' else 2
     layers = params.get('encoder', {}).get('layers', ())  # none where the encoder is frozen
     depth = len(jax.tree.leaves(layers)[0]) if layers else 0

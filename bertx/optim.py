@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of
 from bertx.types import Array
 
 Hyper = dict[str, Array]
@@ -26,10 +26,8 @@ class OptimizerOptions:
     freeze_encoder: bool = False  # only the heads learn
 
     def check(self) -> None:
-        if self.name not in OPTIMIZERS:
-            raise unknown('config.optimizer.name', self.name, OPTIMIZERS)
-        if self.schedule not in SCHEDULES:
-            raise unknown('config.optimizer.schedule', self.schedule, SCHEDULES)
+        one_of('config.optimizer.name', self.name, OPTIMIZERS)
+        one_of('config.optimizer.schedule', self.schedule, SCHEDULES)
 
 
 def check(hyper: dict[str, float]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of
 
 ROWS, WHOLE = PartitionSpec(('data', 'fsdp')), PartitionSpec()
 KINDS = ('jit', 'pmap')
@@ -23,8 +23,7 @@ SMALL = 2**13  # numbers in an array that is not worth the splitting: biases and
 
 def mesh_of(settings: Any) -> Mesh:
     """The mesh of config.train."""
-    if settings['parallel'] not in KINDS:
-        raise unknown('config.train.parallel', settings['parallel'], KINDS)
+    one_of('config.train.parallel', settings['parallel'], KINDS)
     if settings['parallel'] == 'pmap' and settings['fsdp'] > 1:
         raise BadInput("config.train.parallel='pmap' is data parallel only; config.train.fsdp=1, or 'jit', would do")
     return data_mesh(settings['devices'], settings['fsdp'])

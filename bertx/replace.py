@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of
 from bertx.types import Array, Vocabulary
 
 RANDOM_FROM = ('ordinary', 'vocabulary', 'fairseq', 'unigram')
@@ -40,8 +40,7 @@ class Split:
         mask, random = float(self.mask), float(self.random)
         if min(mask, random) < 0.0 or mask + random > 1.0 + 1e-6:
             raise BadInput(f'{key}: mask {mask:g} and random {random:g} are shares; together they are at most 1')
-        if self.random_from not in RANDOM_FROM:
-            raise unknown(f'{key}.random_from', self.random_from, RANDOM_FROM)
+        one_of(f'{key}.random_from', self.random_from, RANDOM_FROM)
         if self.per not in ('token', 'unit'):
             raise BadInput(f"{key}.per is {self.per!r}; 'token' or 'unit' would do")
 

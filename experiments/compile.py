@@ -16,7 +16,7 @@ from absl import flags
 
 from bertx import ahead, footprint, sweep
 from bertx.config import Run
-from bertx.errors import unknown
+from bertx.errors import one_of
 from experiments import cli
 from experiments.sweep import points
 
@@ -35,8 +35,7 @@ def main() -> int:
 
 def arm(config):
     found = {point['arm']: point for point in points(cli.config_file())}
-    if ARM.value not in found:
-        raise unknown('--arm', ARM.value, found)
+    one_of('--arm', ARM.value, found)
     return sweep.overlay(config, found[ARM.value])
 
 

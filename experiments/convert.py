@@ -20,7 +20,7 @@ from etils import epath
 from bertx import hf
 from bertx.checkpoint import write_parameters
 from bertx.encoder import count
-from bertx.errors import unknown
+from bertx.errors import one_of
 from bertx.pretrained import Pretrained
 from experiments import cli
 
@@ -29,8 +29,7 @@ def convert(source: str, target: str, wanted: Sequence[str] = ()) -> Iterator[st
     """What was read, and what was written. Raises BadInput where either cannot be."""
     model = Pretrained.load(source)
     for name in wanted:
-        if name not in model.heads:
-            raise unknown('--heads', name, model.heads)
+        one_of('--heads', name, model.heads)
     chosen = [name for name in model.params if name == 'encoder' or not wanted or name.removeprefix('heads_') in wanted]
     params, c = {name: model.params[name] for name in chosen}, model.encoder
     yield (

@@ -13,7 +13,7 @@ import flax.linen as nn
 
 from bertx import heads, losses
 from bertx.encoder_config import EncoderConfig
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of, unknown
 from bertx.types import Array, DropoutRates, Encoded, Example, Loss, Tables, Term, View, Vocabulary
 
 
@@ -183,8 +183,7 @@ def construct(cls: type, arguments: Mapping[str, Any], key: str) -> Any:
             value, part = dict(value), cls.preset(arguments, name) if issubclass(cls, Objective) else None
             if 'name' in value or part is None:
                 kind = value.pop('name', next(iter(choices)))
-                if kind not in choices:
-                    raise unknown(f'{key}.{name}.name', kind, choices)
+                one_of(f'{key}.{name}.name', kind, choices)
                 value = construct(choices[kind], value, f'{key}.{name}')
             else:
                 value = construct(type(part), vars(part) | value, f'{key}.{name}')

@@ -22,7 +22,7 @@ from bertx import heads, losses
 from bertx.embeddings import Embeddings
 from bertx.encoder import Encoder
 from bertx.encoder_config import EncoderConfig
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of
 from bertx.objectives.base import Needs, Objective, check_kind
 from bertx.replace import REPLACE, Split
 from bertx.select import SELECT, Tokens, Units
@@ -128,8 +128,7 @@ class GeneratorObjective(Objective):
         return Needs(one_input=one_input, words=select.needs_words, units=isinstance(select, Units))
 
     def check(self, key: str) -> None:
-        if self.variant not in self.variants:
-            raise unknown(f'{key}.variant', self.variant, self.variants)
+        one_of(f'{key}.variant', self.variant, self.variants)
         o = self.filled()
         for name, default in self.variants[self.variant].items():
             if isinstance(default, bool | float | str):
@@ -147,8 +146,7 @@ class GeneratorObjective(Objective):
                     f"{key}.{name} is {share:g}; the generator's share of the encoder's {name}, above 0 and at most 1, "
                     'for a generator that is larger leaves nothing to learn'
                 )
-        if o.embeddings not in EMBEDDINGS:
-            raise unknown(f'{key}.embeddings', o.embeddings, EMBEDDINGS)
+        one_of(f'{key}.embeddings', o.embeddings, EMBEDDINGS)
         if o.own_optimizer and o.embeddings == 'tied':
             raise BadInput(
                 f"{key}.own_optimizer is True, but with {key}.embeddings 'tied' both networks train the same tables; "

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from bertx import heads
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of
 from bertx.objectives.base import Needs, Objective
 from bertx.replace import REPLACE, Split, per_unit
 from bertx.select import SELECT, NGrams, Spans, Stratified, Tokens, Units
@@ -74,8 +74,7 @@ class MLM(Objective):
         return parts and parts[('select', 'replace_by').index(field)]
 
     def check(self, key: str) -> None:
-        if self.variant not in self.presets:
-            raise unknown(f'{key}.variant', self.variant, self.presets)
+        one_of(f'{key}.variant', self.variant, self.presets)
         if self.k < 0:
             raise BadInput(f'{key}.k is {self.k}; 0, for as many as the rate needs, or more would do')
         if self.select is not None:

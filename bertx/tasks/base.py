@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of, unknown
 from bertx.tasks import sources
 from bertx.text.tokenizer import Tokenizer
 
@@ -38,8 +38,7 @@ class Task:
     def __init__(self, name: str, settings: dict[str, Any]):
         self.name, self.settings, self.key = name, settings, f'config.tasks.{name}'
         self.metric = settings['metric'] or self.metrics[0]
-        if self.metric not in self.metrics:
-            raise unknown(f'{self.key}.metric', self.metric, self.metrics)
+        one_of(f'{self.key}.metric', self.metric, self.metrics)
         self.labels: list[str] = []
         self.counts: dict[str, Counter] = {}
 

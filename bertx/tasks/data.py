@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of
 from bertx.tasks.base import Inputs, Record, Task
 from bertx.tasks.batches import check_buckets, plan
 from bertx.tasks.classify import Classify, Rank, Regress
@@ -61,16 +61,14 @@ def load(config: dict[str, Any], tokenizer: Tokenizer) -> Data:
 def _load(wanted: str, tokenizer_text: str) -> Data:
     config, tokenizer = json.loads(wanted), Tokenizer(tokenizer_text)
     for name in config['use']:
-        if name not in config['tasks']:
-            raise unknown('config.use', name, config['tasks'])
+        one_of('config.use', name, config['tasks'])
     buckets = check_buckets(config['buckets'], config['length'])
     tasks, records, inputs, weights, batches = {}, {}, {}, {}, 0
     for name in config['use'] or config['tasks']:
         settings = config['tasks'][name]
         if not name or '/' in name:
             raise BadInput(f'config.tasks: the name {name!r} is to be that of files; one without / would do')
-        if settings['kind'] not in KINDS:
-            raise unknown(f'config.tasks.{name}.kind', settings['kind'], KINDS)
+        one_of(f'config.tasks.{name}.kind', settings['kind'], KINDS)
         task = tasks[name] = KINDS[settings['kind']](name, settings)
         found = _splits(task, config['train.examples'], config['evaluation.examples'])
         task.learn(found['train'])

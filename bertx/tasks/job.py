@@ -15,7 +15,7 @@ from bertx import NUMERICS_VERSION, layer_rates
 from bertx.config import encoder_config, hyper_parameters, plain
 from bertx.encoder import Encoder
 from bertx.encoder_config import EncoderConfig
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of
 from bertx.optim import OptimizerOptions
 from bertx.pretrained import Pretrained
 from bertx.step import named
@@ -105,19 +105,16 @@ def prepare(config: Any) -> Job:
     tokenizer = source.tokenizer if source else Tokenizer.load(config['tokenizer'])
     shape = {'encoder': config['encoder'], 'rows': {'length': config['length']}}
     encoder = encoder_config(shape, tokenizer.vocab_size, source.encoder if source else None)
-    if config['features'] not in heads.FEATURES:
-        raise unknown('config.features', config['features'], heads.FEATURES)
+    one_of('config.features', config['features'], heads.FEATURES)
     if config['features'] in ('sum_last_4', 'concat_last_4') and encoder.layers < 3:
         raise BadInput(f'config.features is {config["features"]!r}, and the encoder has {encoder.layers} layers')
-    if t['keep'] not in ('best', 'last'):
-        raise unknown('config.train.keep', t['keep'], ('best', 'last'))
+    one_of('config.train.keep', t['keep'], ('best', 'last'))
     stacked = encoder.groups or encoder.layers
     if not 0 <= t['reinit_layers'] <= stacked:
         raise BadInput(f'config.train.reinit_layers is {t["reinit_layers"]}; the encoder has {stacked} to give')
     options = OptimizerOptions(**{key: o[key] for key in ('name', 'schedule', 'bias_correction')})
     options.check()
-    if o['layer_rule'] not in layer_rates.RULES:
-        raise unknown('config.optimizer.layer_rule', o['layer_rule'], layer_rates.RULES)
+    one_of('config.optimizer.layer_rule', o['layer_rule'], layer_rates.RULES)
     if not 0 < o['layer_decay'] <= 1:
         raise BadInput(f'config.optimizer.layer_decay is {o["layer_decay"]:g}; above 0, to 1, would do')
     least_of = {'batch': 1, 'epochs': 1, 'log_every': 1, 'steps': 0, 'examples': 0, 'evaluate_every': 0, 'patience': 0}

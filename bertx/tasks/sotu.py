@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of
 
 # Four stretches of about as many addresses: to the Civil War, to the First World War, to Nixon, since.
 ERAS = ((1861, 'to 1860'), (1914, '1861-1913'), (1969, '1914-1968'), (10_000, 'since 1969'))
@@ -26,10 +26,8 @@ def paragraphs(label: str, key: str, split: str = 'train', **shares: str) -> lis
     seed, what is tested here was not in the pretraining text either. 'party' has Democrats and Republicans only."""
     from bertx.text.prepare import PrepareOptions, assign
 
-    if label not in LABELS:
-        raise unknown(f'{key}: sotu label', label, LABELS)
-    if split not in ('train', 'validation', 'test'):
-        raise unknown(f'{key}: sotu split', split, ('train', 'validation', 'test'))
+    one_of(f'{key}: sotu label', label, LABELS)
+    one_of(f'{key}: sotu split', split, ('train', 'validation', 'test'))
     try:
         numbers: dict[str, Any] = {name: float(value) for name, value in shares.items()}
     except ValueError:

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of, unknown
 from bertx.tasks import sotu
 
 Row = dict[str, Any]
@@ -58,8 +58,7 @@ def _file(spec: str, key: str, header: bool, counts: Counter) -> list[Row]:
         'json': lambda lines: _squad(json.loads(''.join(lines))),
         'conll': lambda lines: _conll(lines, counts),
     }
-    if kind not in readers:
-        raise unknown(f'{key}: {spec}: ending', kind, readers)
+    one_of(f'{key}: {spec}: ending', kind, readers)
     try:
         with (gzip.open if path.suffix == '.gz' else open)(path, 'rt', encoding='utf-8', newline='') as lines:
             return list(readers[kind](lines))
@@ -125,8 +124,7 @@ def _query(argument: str, spec: str, key: str, known: tuple[str, ...]) -> tuple[
     name, _, query = argument.partition('?')
     settings = dict(parse_qsl(query))
     for setting in settings:
-        if setting not in known:
-            raise unknown(f'{key}: {spec}: setting', setting, known)
+        one_of(f'{key}: {spec}: setting', setting, known)
     return name, settings
 
 
@@ -153,8 +151,7 @@ def _tfds(argument: str, spec: str, key: str) -> list[Row]:
             f'{key}: there is no {name!r} in {folder or tfds.core.constants.DATA_DIR}; prepare it there '
             f'(tfds build {name} --file_format=array_record), or give its folder (tfds:{name}?data_dir=FOLDER)'
         )
-    if split not in builder.info.splits:
-        raise unknown(f'{key}: {spec}: split', split, builder.info.splits)
+    one_of(f'{key}: {spec}: split', split, builder.info.splits)
     features = builder.info.features
     try:
         rows = [_plain(row, features) for row in builder.as_data_source(split)]

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of
 from bertx.text.sentences import split as split_sentences
 from bertx.text.sources import open_source
 
@@ -60,8 +60,7 @@ def joined(store, path: Path) -> dict[str, np.ndarray]:
     names = {split: store.split(split).names for split in store.meta['splits']}
     place = {name: (split, i) for split, documents in names.items() for i, name in enumerate(documents)}
     for name, (number, _) in annotated.items():
-        if name not in place:
-            raise unknown(f'{path}:{number}: document', name, place)
+        one_of(f'{path}:{number}: document', name, place)
     source = open_source(store.meta['source'])
     if source.digest() != store.meta['source_sha256']:
         raise BadInput(

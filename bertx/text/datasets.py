@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qsl
 
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of, unknown
 from bertx.text.documents import Document, Source, digest, hash_file
 
 _AT_ONCE = 256  # records that are read together
@@ -32,10 +32,8 @@ def prepared(spec: str, argument: str) -> Source:
             f'source {spec!r}: there is no {name!r} in {folder or tfds.core.constants.DATA_DIR}; prepare it there '
             f'(tfds build {name} --file_format=array_record), or give its folder (tfds:{name}?data_dir=FOLDER)'
         )
-    if split not in builder.info.splits:
-        raise unknown(f'source {spec!r}: split', split, builder.info.splits)
-    if key not in builder.info.features:
-        raise unknown(f'source {spec!r}: key', key, builder.info.features)
+    one_of(f'source {spec!r}: split', split, builder.info.splits)
+    one_of(f'source {spec!r}: key', key, builder.info.features)
     info = builder.info.splits[split]
 
     def read() -> Iterator[Document]:

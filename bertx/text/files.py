@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of
 from bertx.text.documents import Document, Source, digest, hash_file
 
 _PACKED = ('.gz', '.zst', '.bz2')
@@ -101,8 +101,7 @@ def _text(line: str, key: str, where: str) -> str:
         raise BadInput(f'{where}: not JSON ({error}); one document a line, as in {{"{key}": "Some text."}}') from None
     if not isinstance(content, dict):
         raise BadInput(f'{where}: not an object, as in {{"{key}": "Some text."}}')
-    if key not in content:
-        raise unknown(f'{where}: key', key, content)
+    one_of(f'{where}: key', key, content)
     try:
         text = _joined(content[key])
         text.encode()

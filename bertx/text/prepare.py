@@ -17,7 +17,7 @@ import tokenizers
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of
 from bertx.text.documents import Document, Source
 from bertx.text.sentences import check_language, split
 from bertx.text.sources import open_source
@@ -97,8 +97,7 @@ def assign(options: PrepareOptions, text: str) -> str:
 
 def _check(options: PrepareOptions) -> None:
     check_language(options.language)
-    if options.vocabulary not in VOCABULARIES:
-        raise unknown('config.data.vocabulary', options.vocabulary, VOCABULARIES)
+    one_of('config.data.vocabulary', options.vocabulary, VOCABULARIES)
     for name in ('validation', 'test'):
         share = getattr(options, name)
         if not 0 <= share < 1:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import jax
 import numpy as np
 
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of
 from bertx.objectives.base import Needs
 from bertx.text import doc_sentences, full_sentences, pairs, segment_pair, segment_pair_original, sentence_pair, units
 from bertx.text.plan import Plan, RowOptions, ragged
@@ -27,8 +27,7 @@ def options_for(needs: Mapping[str, Needs], **settings) -> RowOptions:
     needs: by the objective's name. settings: config.rows.
     """
     options = RowOptions(**settings)
-    if options.format not in FORMATS:
-        raise unknown('config.rows.format', options.format, FORMATS)
+    one_of('config.rows.format', options.format, FORMATS)
     for name, need in needs.items():
         if need.formats and options.format not in need.formats:
             raise BadInput(

@@ -5,7 +5,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of
 from bertx.text import datasets, files, sotu
 from bertx.text.documents import Document, Source
 
@@ -46,8 +46,7 @@ def open_source(spec: str) -> Source:
 
 def _open(spec: str) -> Source:
     kind, _, argument = spec.partition(':')
-    if kind not in KINDS:
-        raise unknown('source', kind, KINDS)
+    one_of('source', kind, KINDS)
     return KINDS[kind](spec, argument)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of
 from bertx.text.documents import hash_file
 from bertx.text.tokenizer import Tokenizer
 from bertx.text.words import UNSPACED
@@ -71,8 +71,7 @@ class TokenStore:
 
     def split(self, name: str) -> 'Split':
         """The split of this name, opened once; BadInput if the store has no such split."""
-        if name not in self.meta['splits']:
-            raise unknown(f'{self.path}: split', name, self.meta['splits'])
+        one_of(f'{self.path}: split', name, self.meta['splits'])
         if name not in self._splits:
             self._splits[name] = Split(self.path, name, self.meta['splits'][name]['shards'])
         return self._splits[name]

@@ -9,7 +9,7 @@ import logging
 import re
 from collections.abc import Callable
 
-from bertx.errors import BadInput, unknown
+from bertx.errors import BadInput, one_of
 
 WORDS = ('tokenizer', 'jieba', 'spaces')
 UNSPACED = ('ja', 'my', 'zh')  # of sentences.LANGUAGES, those written without spaces: no tokenizer marks their words
@@ -19,8 +19,7 @@ Finder = Callable[[str], list[int]]  # for a text the number of the word that ea
 
 def finder(words: str) -> Finder | None:
     """What finds the words; None: the tokenizer does. BadInput if the library for it is not installed."""
-    if words not in WORDS:
-        raise unknown('config.data.words', words, WORDS)
+    one_of('config.data.words', words, WORDS)
     if words == 'tokenizer':
         return None
     if words == 'spaces':

@@ -20,6 +20,7 @@ from bertx import footprint, hosts, locks, parallel, train
 from bertx.config import Run
 from bertx.encoder import Encoder, count, encode
 from bertx.encoder_config import EncoderConfig
+from bertx.errors import BadInput
 from bertx.results import read_json, write_atomically
 from bertx.sweep import Planned
 from bertx.text.pipeline import BatchSource, batches
@@ -50,7 +51,8 @@ def ratio(rates: dict[str, list[float]], a: str, b: str) -> float:
 
 
 def peak(part: Part, held: float) -> float:
-    """Bytes that are in use at most while the part runs; `held` of them were before. NaN where nobody tells."""
+    """Bytes that are in use at most while the part runs; `held` of them were before. NaN where nobody tells; on
+    accelerators of the whole process so far."""
     if jax.default_backend() != 'cpu':
         part()
         return float((jax.devices()[0].memory_stats() or {}).get('peak_bytes_in_use', float('nan')))
@@ -81,10 +83,12 @@ class Training:
         _, step = train.functions(run, mesh)
         self.stream = batches(BatchSource(self.rows, run.train['batch'], 10**6))
         self.batch = parallel.split_batch(mesh, next(self.stream))
+        if not hasattr(step, 'lower'):
+            raise BadInput(f'config.train.parallel is {run.train["parallel"]}; what is measured is the step under jit')
         begun = time.perf_counter()
         self.compiled = step.lower(*self.arguments(self.batch)).compile()
         self.compile_s = time.perf_counter() - begun
-        self.waited = 0.0
+        self.waited, self.fed = 0.0, 0
         arguments, _ = footprint.memory(self.compiled)
         self.peak = peak(self, arguments)
         self.real = int((np.asarray(self.batch.segment_ids) > 0).sum())  # tokens that are no padding
@@ -99,7 +103,7 @@ class Training:
     def with_data(self) -> None:
         begun = time.perf_counter()
         batch = parallel.split_batch(self.mesh, next(self.stream))
-        self.waited += time.perf_counter() - begun
+        self.waited, self.fed = self.waited + time.perf_counter() - begun, self.fed + 1
         self(batch)
 
     def ten_batches(self) -> None:
@@ -197,6 +201,7 @@ def training(p: Planned, mesh, peers: dict[str, Peer], trace: str = '') -> Line:
         'compile s': step.compile_s,
         'data / fixed': ratio(rates, 'with data', 'step'),
         'host tokens/s': middle['host'] * 10 * tokens,
+        'host wait, ms a step': 1e3 * step.waited / step.fed,
     } | {f'x {name}': ratio(rates, 'step', name) for name in peers}
 
 

@@ -192,12 +192,12 @@ class Encoder(nn.Module):
         """
         c = self.config
         last = jax.tree.map(lambda x: x[-1], self.layers.variables['params'])
-        rngs = {} if shared.rates is None else {'dropout': self.make_rng('dropout')}
         local = None if not c.local_window else jnp.bool_((c.layers - 1) % c.global_every != 0)
         x_BLD = before_BLD + jnp.take(tables.position_PE, view.positions, axis=0).astype(before_BLD.dtype)
         carry = (x_BLD if c.prenorm else None, x_BLD, None)
         block = Block(c, parent=None)
         for _ in range(2):
+            rngs = {} if shared.rates is None else {'dropout': self.make_rng('dropout')}
             carry, _ = block.apply({'params': last}, carry, local, shared, before_BLD, rngs=rngs)
         return carry[1]
 

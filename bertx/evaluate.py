@@ -117,6 +117,8 @@ class Task:
         # Epoch 0 of a constant seed. Never more rows than there are: a row twice would narrow the intervals.
         count = min(count, len(Rows(self.store, split, self.options, self.seed)))
         count -= count % len(kinds_for(self.options.labels))
+        if not count:
+            raise BadInput(f'{self.store.path}: {split} has too few rows for {self.name}; more documents would do')
         rows = Rows(self.store, split, self.options, self.seed, count)
         count = min(count, len(rows))  # the released codes' pairs are always all that there are
         numbers = np.array_split(np.arange(count), range(self.size, count, self.size))

@@ -5,6 +5,7 @@ What transformers assumes where a key is absent is assumed here; what bertx has 
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,7 +53,7 @@ class Settings:
 
     def number(self, key: str, default: float | None = None) -> Any:
         value = self.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise BadInput(f'{self.where}: {key} is {value!r}; a number would do')
         return value
 
@@ -64,7 +65,7 @@ class Settings:
 
     def activation(self, key: str, default: str) -> str:
         name = self.get(key, default)
-        if name not in ACTIVATIONS:
+        if not isinstance(name, str) or name not in ACTIVATIONS:
             raise unknown(f'{self.where}: {key}', str(name), ACTIVATIONS)
         return ACTIVATIONS[name]
 
@@ -187,16 +188,22 @@ def _read_modernbert(settings: Settings) -> dict[str, Any]:
         raise BadInput(
             f'{settings.where}: layer_types is {kinds}; every nth layer full_attention, from the first, would do'
         )
-    fields = {'bias': bias, 'global_every': every}
+    pooler = settings.activation('classifier_activation', 'gelu')
+    fields = {'bias': bias, 'global_every': every, 'pooler': pooler}
     for field, key, kind, default in (
         ('rotary_base', 'global_rope_theta', 'full_attention', 160_000.0),
         ('local_rotary_base', 'local_rope_theta', 'sliding_attention', 10_000.0),
     ):
-        rope = Settings(
-            settings.get('rope_parameters', {}).get(kind) or {}, f'{settings.where}: rope_parameters.{kind}'
-        )
+        parameters = settings.get('rope_parameters', {})
+        if not isinstance(parameters, dict) or not isinstance(own := parameters.get(kind) or {}, dict):
+            raise BadInput(
+                f'{settings.where}: rope_parameters is {parameters!r}; an object for each layer type would do'
+            )
+        rope = Settings(own, f'{settings.where}: rope_parameters.{kind}')
         rope.must('rope_type', 'default')
-        if key in settings.content and settings.content[key] is None:  # transformers before 5: as the global one
+        if (
+            field != 'rotary_base' and key in settings.content and settings.content[key] is None
+        ):  # transformers before 5: as the global one
             default = fields['rotary_base']
         fields[field] = float(rope.number('rope_theta', settings.number(key, default)))
     settings.must('rope_scaling', None, {})

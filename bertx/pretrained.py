@@ -100,7 +100,10 @@ def _own(path: epath.Path, step: int | None = None) -> Pretrained:
                 table[name]['embedding'] = table[name]['embedding'] + generator['embeddings'][name]['embedding']
         config = dataclasses.replace(config, delta_embeddings=False)
     _check_shapes(path, config, params['encoder'])
-    return Pretrained(str(path), config, params, Tokenizer.load(str(path)))
+    file = path / 'tokenizer.json'
+    if not file.exists():
+        raise BadInput(f'{path} has no tokenizer.json; copy the folder again')
+    return Pretrained(str(path), config, params, Tokenizer(file.read_text(), str(file)))
 
 
 def _check_shapes(path: epath.Path, config: EncoderConfig, params: Any) -> None:
@@ -129,11 +132,21 @@ def check_tokenizer(source: Pretrained, tokenizer: Tokenizer) -> None:
 
 def start_from(source: Pretrained, params: Any) -> Any:
     """Fresh parameters with the source's in their place; rows of new pieces and heads that it lacks stay fresh."""
-    fresh = jax.device_get(params)
-    new = [name for name in fresh if name != 'encoder' and not _fits(fresh[name], source.params.get(name))]
-    taken = [name for name in fresh if name not in new]
-    for name in taken:
-        fresh[name] = jax.tree.map(_over, fresh[name], source.params[name])
+    fresh, vocabulary = jax.device_get(params), source.encoder.vocab_size
+    taken, new = list[str](), list[str]()
+
+    def start(into: dict[str, Any], name: str, found: Any, title: str) -> None:
+        if _fits(into[name], found, vocabulary):
+            into[name] = jax.tree.map(_over, into[name], found)
+            taken.append(title)
+        elif isinstance(found, dict) and found.keys() < into[name].keys():  # a discriminator without its generator
+            for part in into[name]:
+                start(into[name], part, found.get(part), f'{title}/{part}')
+        else:
+            new.append(title)
+
+    for name in fresh:
+        start(fresh, name, source.params.get(name), name)
     rows = len(fresh['encoder']['embeddings']['token']['embedding']) - source.encoder.vocab_size
     log.info(
         'from %s: %s; new: %s; %d new rows of the vocabulary', source.folder, ', '.join(taken) or 'nothing',
@@ -142,13 +155,14 @@ def start_from(source: Pretrained, params: Any) -> Any:
     return fresh
 
 
-def _fits(fresh: Any, found: Any) -> bool:
-    """The same tree of arrays, up to more rows of the vocabulary."""
+def _fits(fresh: Any, found: Any, vocabulary: int) -> bool:
+    """The same tree of arrays, up to more rows of the vocabulary than there were."""
     structure: Any = jax.tree.structure
     if found is None or structure(fresh) != structure(found):
         return False
     pairs = zip(jax.tree.leaves(fresh), jax.tree.leaves(found), strict=True)
-    return all(a.shape[1:] == b.shape[1:] and len(a) >= len(b) for a, b in pairs if a.ndim)
+    grown = lambda a, b: a.shape[1:] == b.shape[1:] and len(b) == vocabulary <= len(a)
+    return all(a.shape == b.shape or a.ndim and grown(a, b) for a, b in pairs)
 
 
 def _over(fresh, found):

@@ -41,6 +41,14 @@ def write_atomically(path: epath.Path, text: str) -> None:
     partial.replace(path)
 
 
+def _append(path: epath.Path, text: str) -> None:
+    if '://' in str(path):  # a bucket's files cannot be appended to, only written anew
+        write_atomically(path, (path.read_text() if path.exists() else '') + text)
+        return
+    with path.open('a') as file:
+        file.write(text)
+
+
 def read_json(file: epath.Path) -> Any:
     try:
         return json.loads(file.read_text())
@@ -125,8 +133,7 @@ class RunFolder:
         class Handler(logging.Handler):
             @by_one
             def emit(self, record: logging.LogRecord) -> None:
-                with (folder.path / 'log.txt').open('a') as file:
-                    file.write(f'{time.strftime("%F %T")} {self.format(record)}\n')
+                _append(folder.path / 'log.txt', f'{time.strftime("%F %T")} {self.format(record)}\n')
 
         handler, logger = Handler(logging.INFO), logging.getLogger('bertx')
         logger.addHandler(handler)
@@ -138,8 +145,7 @@ class RunFolder:
     @by_one
     def append(self, name: str, line: dict[str, Any]) -> None:
         """One JSON line to metrics.jsonl (numbers of the run) or timing.jsonl (clocks)."""
-        with (self.path / name).open('a') as file:
-            file.write(json.dumps(line) + '\n')
+        _append(self.path / name, json.dumps(line) + '\n')
 
     def metrics(self) -> list[dict[str, Any]]:
         return _lines(self.path / 'metrics.jsonl')

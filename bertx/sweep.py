@@ -172,6 +172,9 @@ def plan(config: ConfigDict, points: Sweep, workdir: epath.Path, speed: Speed | 
             seconds = speed(point.get('arm', 'run'), run, store) if speed and resolved.budget.of == 'seconds' else 0.0
             resolved.train.steps = budget.steps_for(run, resolved.budget, seconds)
             run = make_run(resolved, store)
+        both = [name for name, objective in run.objectives.items() if objective.attention == 'bidirectional']
+        if run.encoder.causal and both:
+            raise BadInput(f'config.init_from is a causal encoder, and {both[0]} asks for both sides; clm would do')
         for phase, *_ in run.phases:
             parallel.check_divisible(mesh, phase.train['batch'], phase.train['micro_batches'])
         suite = suites(store, json.dumps({key: run.config[key] for key in ('rows', 'evaluation')}, sort_keys=True))

@@ -107,6 +107,8 @@ def announce(run: Run, mesh, train_step, state: State, *arguments) -> None:
     compiled_step = footprint.compiled(train_step, run, mesh, state, *arguments) if known else None
     for line in footprint.describe(run, mesh, state, compiled_step):
         log.info(line)
+    if run.encoder.attention != 'plain' and run.train['attention_dropout']:
+        log.info('attention is computed plainly, not by %s, which has no dropout', run.encoder.attention)
 
 
 def host_feed(run: Run, store, at: int = 0) -> Iterator[tuple[Run, Example]]:

@@ -46,12 +46,15 @@ class Watch:
         before = [line for line in folder.metrics() if line['split'] == 'train']
         steps = np.diff([0, *(line['step'] for line in before)])
         self.skipped = round(sum(n * line['optimizer/skipped'] for n, line in zip(steps, before, strict=True)))
-        self.spike = Spikes([line['loss'] for line in before])
+        self.spike = Spikes([line['loss'] for line in before if not line['optimizer/skipped']])
 
     def line(self, step: int, window: dict[str, Term]) -> None:
         """Raises NotFinite, after the line that shows it has been written."""
         window = jax.device_get(window)
-        self.shown = shown = means(window)
+        shown = means(window)
+        if shown['optimizer/skipped'] == 1:  # nothing else is known of it
+            shown = {'optimizer/skipped': 1.0}
+        self.shown = shown
         self.folder.append(
             'metrics.jsonl', {'step': step, 'split': 'train', 'tokens': self.run.after(step)['tokens']} | shown
         )
@@ -65,7 +68,7 @@ class Watch:
                 )
         elif self.spike(shown['loss']):
             log.warning('step %d: the loss is %.3f, far above those before', step, shown['loss'])
-        if step > self.run.hyper['warmup']:
+        if step > self.run.hyper['warmup'] and len(shown) > 1:
             for text in warnings(self.run.objectives, shown):
                 if text not in self.warned:
                     log.warning('step %d: %s', step, text)

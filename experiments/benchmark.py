@@ -18,6 +18,7 @@ from etils import epath
 from rich.table import Table
 
 from bertx import benchmark, parallel, sweep
+from bertx.errors import BadInput
 from bertx.families import FAMILIES, encoder_of
 from bertx.results import write_atomically
 from experiments import cli, peer
@@ -32,11 +33,14 @@ PROFILE = flags.DEFINE_string('profile', '', 'A folder for a trace of three step
 
 def measured(config, workdir: epath.Path) -> list[benchmark.Line]:
     mesh = parallel.mesh_of(config.train)
+    if PROFILE.value and (ARMS.value or INFERENCE.value):
+        raise BadInput('--profile traces the training step of --sizes, without --arms and --inference')
     if ARMS.value:
         firsts = {point['arm']: point for point in reversed(points(cli.config_file()))}
         return benchmark.arms(sweep.plan(config, list(firsts.values())[::-1], workdir), mesh)
     if INFERENCE.value:
-        settings = {'precision': config.encoder.precision, 'max_positions': 512}
+        kept = ('precision', 'attention', 'unroll')
+        settings = {'max_positions': 512} | {name: config.encoder[name] for name in kept if config.encoder[name]}
         of = lambda family, size: encoder_of(family, size, config.data.vocab_size, **settings)
         encoders = {f'{family} {size}': of(family, size) for size in SIZES.value for family in FAMILY.value}
         return benchmark.inference(encoders, config.train.batch, config.rows.length)

@@ -1,6 +1,7 @@
 """What the commands share: flags, one-line errors, exit codes, progress."""
 
 import contextlib
+import importlib.util
 import logging
 import os
 import sys
@@ -26,6 +27,8 @@ WORKDIR = flags.DEFINE_string('workdir', None, 'Folder for everything that is wr
 def workdir() -> str:
     """--workdir. Raises BadInput where it is, or lies in, a file or a folder that cannot be written."""
     path = os.path.expanduser(WORKDIR.value or '')
+    if path.startswith('gs://') and not importlib.util.find_spec('gcsfs'):
+        raise BadInput(f'--workdir={path}: pip install gcsfs, by which buckets are read and written')
     if '://' not in path:
         there = os.path.abspath(path)
         while not os.path.lexists(there):

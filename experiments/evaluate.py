@@ -35,8 +35,11 @@ def measure(config, workdir: epath.Path, whole: bool = False) -> list[Measuremen
     if whole:
         config.data.validation = config.data.test = 0.0
         config.evaluation.refit.tasks = ()
+        config.evaluation.test_rows = 2**31 - 1
         config.evaluation.tasks = tuple(name for name in config.evaluation.tasks if name in source.heads)
     store = sweep.Stores(workdir)(config)
+    if whole and (others := [split for split in store.meta['splits'] if split != 'train']):
+        raise BadInput(f'--whole: {store.path} is split ({", ".join(others)}); give config.data.source in its place')
     tasks = [name for name in config.evaluation.tasks if name in source.heads]
     config.objectives = {name: {} for name in tasks or ['mlm']}
     run: Run = make_run(config, store)

@@ -230,6 +230,16 @@ def test_both_networks_of_electra(tmp_path):
             np.testing.assert_allclose(ours[row, :real], found[row, :real], atol=2e-5, rtol=2e-5)
 
 
+def test_a_generator_that_transformers_has_not_is_left_out(tmp_path):
+    config, own = small('roberta'), small('electra', layers=2, width=8, heads=1, mlp_width=12)
+    params, generator = weights.params(config, 'electra'), weights.params(own, 'mlm', kind='electra')
+    inner = {name: x for name, x in generator['encoder'].items() if name != 'embeddings'}
+    params['heads_electra']['generator'] = {'encoder': inner, 'token': generator['heads_mlm']}
+    _, notes = hf.write(tmp_path / 'x', config, params, wordpieces(pad=1))
+    assert any('generator is left out' in note for note in notes) and not (tmp_path / 'x' / 'generator').exists()
+    transformers.AutoModel.from_pretrained(tmp_path / 'x')
+
+
 @pytest.mark.parametrize('family', ['bert', 'roberta', 'modernbert'])
 def test_auto_tokenizer(family, tmp_path):
     """The same ids with [CLS] and [SEP] around them, also where the tokenizer.json does not know of these."""

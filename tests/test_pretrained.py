@@ -1,15 +1,18 @@
 """Runs that start from weights: what is taken, what stays fresh, what is frozen, what is refused."""
 
 import json
+import pathlib
+import shutil
 
 import jax
 import numpy as np
 import pytest
 from etils import epath
 
+from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput
 from bertx.parallel import data_mesh
-from bertx.pretrained import Pretrained
+from bertx.pretrained import Pretrained, start_from
 from bertx.sweep import arm, plan
 from bertx.text.prepare import PrepareOptions, prepare
 from bertx.train import Rows, start, vocabulary
@@ -110,6 +113,30 @@ def test_a_single_document_is_measured_as_a_whole(store, teacher, tmp_path):
     assert found['mlm', 'own', 'loss'].weight_N.sum() > 10
 
 
+def test_a_store_with_a_test_split_is_not_measured_as_a_whole(store, teacher, tmp_path):
+    config = quick(store)
+    config.init_from = teacher
+    with pytest.raises(BadInput, match='is split .*test.*; give config.data.source'):
+        evaluate.measure(config, epath.Path(tmp_path), whole=True)
+
+
+def test_a_part_of_a_head_starts_where_it_is_all_there_is():
+    rng = np.random.default_rng(0)
+    make = lambda rows: {
+        'encoder': {'embeddings': {'token': {'embedding': rng.normal(size=(rows, 4))}}},
+        'heads_electra': {'head': {'out': rng.normal(size=(4, 1))}, 'generator': {'deep': rng.normal(size=(3, 4))}},
+    }
+    theirs, mine = make(10), make(12)
+    source = lambda **heads: Pretrained('there', EncoderConfig(vocab_size=10), theirs | {'heads_electra': heads}, None)
+    begun = start_from(source(head=theirs['heads_electra']['head']), mine)
+    np.testing.assert_array_equal(begun['heads_electra']['head']['out'], theirs['heads_electra']['head']['out'])
+    own = mine['heads_electra']['generator']['deep']
+    np.testing.assert_array_equal(begun['heads_electra']['generator']['deep'], own)
+    shallow = theirs['heads_electra'] | {'generator': {'deep': rng.normal(size=(2, 4))}}
+    begun = start_from(source(**shallow), mine)  # not a part of it in the place of all
+    np.testing.assert_array_equal(begun['heads_electra']['head']['out'], mine['heads_electra']['head']['out'])
+
+
 def test_what_cannot_start_is_refused(store, teacher, corpus, tmp_path):
     def refused(message, **settings):
         config = quick(store)
@@ -118,6 +145,10 @@ def test_what_cannot_start_is_refused(store, teacher, corpus, tmp_path):
             begun(config, tmp_path)
 
     refused('holds no weights', init_from=str(tmp_path))
+    causal = pathlib.Path(shutil.copytree(teacher, tmp_path / 'causal'))
+    about = json.loads((causal / 'encoder.json').read_text())
+    (causal / 'encoder.json').write_text(json.dumps(about | {'causal': True}))
+    refused('is a causal encoder, and mlm asks for both sides', init_from=str(causal))
     refused('config.encoder.layers is 3, and 1 in config.init_from', **{'encoder.layers': 3})
     other = prepare(
         PrepareOptions(source=f'text:{corpus}', vocab_size=90, validation=0.2, test=0.2), tmp_path / 'other'

@@ -4,10 +4,12 @@ import contextlib
 import json
 import os
 import signal
+from unittest import mock
 
 import numpy as np
 import pytest
 
+from bertx import results
 from bertx.checkpoint import Checkpoints, Damaged, Trained
 from bertx.preemption import Stopped, asked_to_stop
 from bertx.sweep import arm
@@ -114,6 +116,17 @@ def test_too_many_bad_steps_end_the_run_with_advice(store, tmp_path, caplog):
     assert 'skipped' in caplog.text
     lines = [json.loads(line) for line in (planned.folder.path / 'metrics.jsonl').read_text().splitlines()]
     assert lines[-1]['optimizer/skipped'] > 0
+    assert all('loss' not in line for line in lines if line.get('optimizer/skipped') == 1)
+
+
+def test_files_of_a_bucket_are_written_anew(monkeypatch):
+    written = {}
+    monkeypatch.setattr(results, 'write_atomically', lambda path, text: written.update({path: text}))
+    file = mock.Mock(__str__=lambda _: 'gs://bucket/metrics.jsonl', exists=lambda: bool(written))
+    file.read_text = lambda: written[file]
+    results._append(file, 'a\n')
+    results._append(file, 'b\n')
+    assert written == {file: 'a\nb\n'} and not file.open.called
 
 
 def test_spikes_are_told_from_noise():

@@ -2,6 +2,7 @@ import bz2
 import gzip
 import itertools
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -85,6 +86,8 @@ def test_folders_globs_and_lists_of_files(tmp_path):
     assert texts(f'text:{tmp_path}/b.txt, {tmp_path}/*.txt') == ['b.txt', 'a.txt']  # each file once
     assert [document.name for document in open_source(f'text:{tmp_path}')][2] == 'sub/deep/c.txt#0'
     assert open_source(f'text:{tmp_path}').bytes == 5 + 5 + 14
+    relative = os.path.relpath(tmp_path / 'b.txt')
+    assert texts(f'text:{relative},{tmp_path}/a.txt,{tmp_path}/sub/../b.txt') == ['b.txt', 'a.txt']
 
 
 def test_the_digest_is_of_the_text_and_not_of_its_place(tmp_path):

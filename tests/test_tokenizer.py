@@ -132,6 +132,23 @@ def test_same_ids_as_transformers(vocab, lowercase, tmp_path):
     assert len({tuple(ids) for ids, _ in encoded}) > 5
 
 
+def test_a_folder_says_how_its_weights_read_case(tmp_path):
+    small_vocab(tmp_path, 'A É é')
+
+    def ids(**settings):
+        (tmp_path / 'tokenizer_config.json').write_text(json.dumps(settings))
+        theirs = BertTokenizer(vocab=str(tmp_path / 'vocab.txt'), **settings)
+        ours = Tokenizer.load(tmp_path).encode(['A É a é'])[0][0].tolist()
+        assert ours == theirs('A É a é', add_special_tokens=False)['input_ids']
+        return ours
+
+    kept = ids(do_lower_case=False), ids(do_lower_case=True), ids(do_lower_case=True, strip_accents=False)
+    assert len(set(map(tuple, kept))) == 3
+    (tmp_path / 'tokenizer_config.json').write_text('{"tokenizer_class": "BertJapaneseTokenizer"}')
+    with pytest.raises(BadInput, match='a BertJapaneseTokenizer is more than its vocab.txt'):
+        Tokenizer.load(tmp_path)
+
+
 def test_word_starts_are_where_no_continuation_is(trained):
     pieces = {i: piece for piece, i in trained.vocabulary.items()}
     encoded = trained.encode(SENTENCES)

@@ -54,7 +54,7 @@ def _source(
 
 
 def _find(spec: str, part: str, endings: tuple[str, ...]) -> list[Path]:
-    path = Path(part).expanduser()
+    path = Path(os.path.abspath(Path(part).expanduser()))  # so that a file is known, however it is named
     if not part:
         kind = spec.partition(':')[0]
         raise BadInput(f'source {spec!r}: {kind}: wants files, globs or folders, as in {kind}:books,more/*{endings[0]}')

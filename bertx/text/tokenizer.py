@@ -143,9 +143,13 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path, lowercase: bool = True) -> 'Tokenizer':
-        """From a tokenizer.json, a vocab.txt (BERT's, a piece a line; only here `lowercase` counts), or the folder."""
-        path = Path(path).expanduser()
+        """From a tokenizer.json, a vocab.txt (BERT's, a piece a line), or the folder.
+
+        lowercase: with a vocab.txt, unless a tokenizer_config.json of the folder says what the weights were trained on.
+        """
+        path, accents = Path(path).expanduser(), None
         if path.is_dir():
+            lowercase, accents = _case(path / 'tokenizer_config.json', lowercase)
             path = next((path / name for name in ('tokenizer.json', 'vocab.txt') if (path / name).is_file()), path)
         if not path.is_file():
             raise BadInput(f'tokenizer {str(path)!r}: no such file, or a folder without tokenizer.json and vocab.txt')
@@ -162,7 +166,7 @@ class Tokenizer:
             raise BadInput(f'{path}: piece {twice!r} stands on two lines; a vocab.txt has each piece once')
         if '[UNK]' not in vocabulary:
             raise BadInput(f'{path}: the vocabulary has no unk token; add [UNK]')
-        return cls(_wordpiece(vocabulary, lowercase).to_str(), str(path))
+        return cls(_wordpiece(vocabulary, lowercase, accents).to_str(), str(path))
 
     def __reduce__(self):
         return Tokenizer, (self.text,)
@@ -306,16 +310,35 @@ def _repeat(words: dict[str, int]) -> Iterator[str]:
             yield ' '.join([word] * min(1000, count - done))
 
 
-def _normalizer(lowercase: bool) -> normalizers.Normalizer:
+# Classes of transformers for which a vocab.txt and these two settings are all.
+WORDPIECE = ('BertTokenizer', 'DistilBertTokenizer', 'ElectraTokenizer', 'PreTrainedTokenizer')
+
+
+def _case(file: Path, lowercase: bool) -> tuple[bool, bool | None]:
+    """(lower case, strip accents; None: as the case) of a folder with a vocab.txt, which does not tell."""
+    if not file.is_file():
+        return lowercase, None
+    try:
+        settings = dict(json.loads(file.read_text('utf-8')))
+    except (ValueError, TypeError):
+        raise BadInput(f'{file} is no JSON object; copy the folder again') from None
+    kind = str(settings.get('tokenizer_class') or 'BertTokenizer').removesuffix('Fast')
+    if kind not in WORDPIECE and not (file.parent / 'tokenizer.json').is_file():
+        raise BadInput(f'{file}: a {kind} is more than its vocab.txt; let transformers save a tokenizer.json')
+    return bool(settings.get('do_lower_case', True)), settings.get('strip_accents')
+
+
+def _normalizer(lowercase: bool, accents: bool | None = None) -> normalizers.Normalizer:
+    strip = lowercase if accents is None else accents
     return normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=lowercase, lowercase=lowercase
+        clean_text=True, handle_chinese_chars=True, strip_accents=strip, lowercase=lowercase
     )
 
 
-def _wordpiece(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Tokenizer:
+def _wordpiece(vocabulary: dict[str, int], lowercase: bool, accents: bool | None = None) -> tokenizers.Tokenizer:
     """BERT's tokenizer over a vocabulary."""
     tokenizer = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token='[UNK]'))
-    tokenizer.normalizer = _normalizer(lowercase)
+    tokenizer.normalizer = _normalizer(lowercase, accents)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix='##')
     return _with_specials(tokenizer)

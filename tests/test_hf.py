@@ -231,7 +231,8 @@ def test_both_networks_of_electra(tmp_path):
 
 
 def test_a_generator_that_transformers_has_not_is_left_out(tmp_path):
-    config, own = small('roberta'), small('electra', layers=2, width=8, heads=1, mlp_width=12)
+    config = small('roberta')
+    own = small('electra', layers=2, width=8, heads=1, mlp_width=12, embedding_width=config.width)
     params, generator = weights.params(config, 'electra'), weights.params(own, 'mlm', kind='electra')
     inner = {name: x for name, x in generator['encoder'].items() if name != 'embeddings'}
     params['heads_electra']['generator'] = {'encoder': inner, 'token': generator['heads_mlm']}

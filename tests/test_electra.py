@@ -349,7 +349,7 @@ def test_flops_count_the_generator():
         ({'loss': 'some'}, 'config.objectives.electra.loss'),
         ({'variant': 'electra'}, 'config.objectives.electra.variant'),
         ({'select': {'rate': 0.0}}, 'config.objectives.electra.select.rate'),
-        ({'variant': 'original', 'select': {'rate': 0.25}}, 'config.objectives.electra.select.variant'),
+        ({'variant': 'original', 'select': {'name': 'tokens'}}, 'config.objectives.electra.select.variant'),
         ({'replace_by': {'mask': 2.0}}, 'config.objectives.electra.replace_by'),
     ],
 )

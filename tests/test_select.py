@@ -282,9 +282,9 @@ def test_masks_do_not_depend_on_batch_neighbours_or_other_objectives():
         ({'select': {'name': 'spans', 'p': 1.0}}, 'select.p is 1'),
         ({'select': {'variant': 'orginal'}}, "select.variant is 'orginal'; 'clean' or 'bert'"),
         ({'variant': 'orginal'}, "did you mean 'original'"),
-        ({'variant': 'original', 'select': {'rate': 0.2}}, "say 'bert' or"),
+        ({'variant': 'original', 'select': {'name': 'tokens', 'rate': 0.2}}, "say 'bert' or"),
         ({'k': -3}, 'mlm.k is -3'),
-        ({'k': 9}, 'mlm.k is 9; for rows of 64 the rate needs 10'),
+        ({'k': 9}, 'mlm: k is 9; for rows of 64 the rate needs 10'),
         ({'k': 12, 'select': {'name': 'spans'}}, 'the rate needs 26'),
     ],
 )

@@ -183,10 +183,16 @@ class Suite:
         devices = self.mesh.size
         evaluation = dict(self.evaluation) | {'batch': math.ceil(self.evaluation['batch'] / devices) * devices}
         own = {key: value for key in ('format', 'packing') if (value := evaluation.get(key))}
-        self.make = functools.partial(
-            Task, store=store, vocab=vocab, settings=config['rows'] | own, evaluation=evaluation, mesh=self.mesh
-        )
-        self.made = functools.lru_cache(maxsize=8)(self.make)  # they hold their rows
+        make = functools.partial(Task, store=store, vocab=vocab, evaluation=evaluation, mesh=self.mesh)
+        self.make = functools.partial(make, settings=config['rows'] | own)
+
+        @functools.lru_cache(maxsize=8)  # they hold their rows
+        def made(name: str, objective: Objective) -> Task:
+            formats = objective.needs.formats
+            fits = not formats or (config['rows'] | own)['format'] in formats  # NSP has no use for full sentences
+            return self.make(name, objective) if fits else make(name, objective, settings=config['rows'])
+
+        self.made = made
         self.tasks = {name: self._task(name, config['rows']['length']) for name in self.evaluation['tasks']}
         settings = dict(self.evaluation['refit'])
         self.refitted = settings.pop('tasks')

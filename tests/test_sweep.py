@@ -312,3 +312,13 @@ def test_a_cut_result_is_named(store, tmp_path):
 def test_a_sweep_has_one_number_of_devices(store, tmp_path):
     with pytest.raises(BadInput, match='sets train.devices'):
         sweep.plan(small(store), [{'train.devices': 2}], epath.Path(tmp_path))
+
+
+def test_an_own_pair_task_has_pairs_though_all_are_judged_on_other_rows(store, tmp_path):
+    config = small(store)
+    config.evaluation.update(tasks=('mlm',), format='full_sentences')
+    config.evaluation.refit.tasks = ()
+    config.train.update(steps=2, log_every=1, validate_every=2, checkpoint_every=2)
+    ([planned], failed) = run(config, arm('both', objectives={'mlm': {}, 'nsp': {}}), tmp_path)
+    assert not failed
+    assert {('mlm', 'own'), ('nsp', 'own')} <= {(v['task'], v['head']) for v in planned.folder.result['values']}

@@ -10,6 +10,7 @@ import pytest
 
 from bertx import model, parallel
 from bertx.encoder_config import REAL_STD
+from bertx.errors import BadInput
 from bertx.families import encoder_of
 from bertx.objectives import base
 from bertx.optim import OptimizerOptions
@@ -166,3 +167,35 @@ def no_row_by_vocabulary_array(c, v):
     text = c.step.lower(c.state, c.objectives, HYPER, c.root, c.vocab, c.batch).compile().as_text()
     assert f'f32[16,{L},{WIDTH}]' in text  # the search finds what is there
     assert not re.search(rf'\[(16,{L}|{16 * L}),{v}\b', text)
+
+
+@pytest.mark.parametrize(
+    ('objectives', 'message'),
+    [
+        ({'random_token': {'rate': 1.0}}, 'random_token.rate is 1, which leaves no token'),
+        ({'mlm': {'select': {'name': 3}}}, "mlm.select.name '3' is unknown"),
+        ({':mlm': {}}, "objective ':mlm' is unknown"),
+        ({'bertx:objectives:base': {}}, "objective 'bertx:objectives:base' is unknown"),
+        ({'generator': {}}, "objective 'generator' is unknown"),
+        ({'mlm': {'weight': 1e39}}, r'mlm.weight is 1e\+39; a value like 1.0'),
+        ({'mlm': {'zzz': 1}}, "mlm: argument 'zzz' is unknown"),
+        ({'sbo': {'select': {'name': 'tokens', 'variant': 'electra'}}}, 'draws a position twice'),
+        ({3: {}}, "objective '3' is unknown"),
+    ],
+)
+def test_bad_values_are_named(objectives, message):
+    with pytest.raises(BadInput, match=message):
+        base.make(objectives, L)
+
+
+def test_whole_numbers_are_sizes():
+    made = base.make({'mlm': {'k': 48.0, 'select': {'name': 'ngrams', 'most': 3.0}}}, 128)['mlm']
+    assert type(made.select.most) is int
+    assert base.make({'electra': {'width': None}}, L)
+
+
+def test_a_released_selection_wants_one_input_a_row():
+    for select in ({'name': 'spans', 'variant': 'original'}, {'name': 'tokens', 'variant': 'bert'}):
+        needs = base.make({'mlm': {'select': select}}, 128)['mlm'].needs
+        with pytest.raises(BadInput, match='config.rows.packing is 3'):
+            options_for({'mlm': needs}, format='sentence_pair', length=128, packing=3)

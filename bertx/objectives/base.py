@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import importlib
 import inspect
-import math
 import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -132,6 +131,7 @@ class Objective:
         return []
 
 
+LARGEST = 3e38  # of float32; NaN and infinity are not below it
 ABSTRACT = ('__init__', 'base', 'detection', 'generator', 'pair')  # what objectives share
 
 
@@ -140,6 +140,8 @@ def find(name: str) -> type[Objective]:
 
     The module defines exactly one Objective.
     """
+    if not isinstance(name, str) or name.removeprefix('bertx:objectives:') in ABSTRACT or name.startswith(':'):
+        raise unknown('objective', str(name), available())
     path = name.replace(':', '.') if ':' in name else f'bertx.objectives.{name}'
     try:
         module = importlib.import_module(path)
@@ -149,7 +151,7 @@ def find(name: str) -> type[Objective]:
         raise unknown('objective', name, available()) from None
     found = [x for x in vars(module).values() if isinstance(x, type) and issubclass(x, Objective)]
     found = [x for x in found if x.__module__ == module.__name__]
-    if len(found) != 1 or name in ABSTRACT:
+    if len(found) != 1:
         raise BadInput(f'module {path} must define one Objective, it defines {len(found)}')
     return found[0]
 
@@ -175,7 +177,7 @@ def construct(cls: type, arguments: Mapping[str, Any], key: str) -> Any:
     values = {}
     for name, value in arguments.items():
         if name not in fields:
-            raise unknown(f'{key} has no argument', name, fields) if fields else BadInput(f'{key} takes no arguments')
+            raise unknown(f'{key}: argument', name, fields) if fields else BadInput(f'{key} takes no arguments')
         choices = getattr(cls, 'parts', {}).get(name)
         if choices is not None:
             if not isinstance(value, Mapping):
@@ -183,27 +185,28 @@ def construct(cls: type, arguments: Mapping[str, Any], key: str) -> Any:
             value, part = dict(value), cls.preset(arguments, name) if issubclass(cls, Objective) else None
             if 'name' in value or part is None:
                 kind = value.pop('name', next(iter(choices)))
-                one_of(f'{key}.{name}.name', kind, choices)
+                one_of(f'{key}.{name}.name', kind if isinstance(kind, str) else repr(kind), choices)
                 value = construct(choices[kind], value, f'{key}.{name}')
             else:
                 value = construct(type(part), vars(part) | value, f'{key}.{name}')
         else:
             check_kind(f'{key}.{name}', fields[name], value)
+            value = int(value) if type(fields[name]) is int else value  # 8.0 is no size
         values[name] = value
     return cls(**values)
 
 
 def check_kind(key: str, default: Any, value: Any) -> None:
     """Raises BadInput where a value is no number, name or switch though the field's default is one."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
     if isinstance(default, bool | str):
         good = isinstance(value, type(default))
     elif isinstance(default, int):
         good = number and value == int(value)
     elif isinstance(default, float):
-        good = number and math.isfinite(value)
+        good = number
     else:  # None: the variant's own
-        good = isinstance(value, bool | int | float | str)
+        good = value is None or number or isinstance(value, bool | str)
     if not good:
         raise BadInput(f'{key} is {value!r}; a value like {default!r} would do')
     if key.endswith('weight') and number and value < 0:

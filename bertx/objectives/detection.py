@@ -35,6 +35,8 @@ class Detection(Objective):
 
     def check(self, key: str) -> None:
         Tokens(self.rate).check(key)
+        if float(self.rate) == 1.0:
+            raise BadInput(f'{key}.rate is 1, which leaves no token as it was; below 1 would do')
         if self.slots < 0:
             raise BadInput(f'{key}.slots is {self.slots}; 0, for as many as the rate needs, or more would do')
 

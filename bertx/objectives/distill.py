@@ -95,6 +95,10 @@ class Distill(Objective):
             raise BadInput(f'{key}.teacher: {self.teacher} was not trained with mlm; one that was would do')
         if not float(self.temperature) > 0:
             raise BadInput(f'{key}.temperature is {float(self.temperature):g}; it must be above 0')
+        for name in ('soft', 'cosine', 'mse'):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool | str) or value < 0):
+                raise BadInput(f'{key}.{name} is {value!r}; 0 or more, or None to leave it out, would do')
         if self.chunk < 1:
             raise BadInput(f'{key}.chunk is {self.chunk}; 1 or more would do')
 

@@ -124,7 +124,7 @@ class GeneratorObjective(Objective):
     @property
     def needs(self) -> Needs:
         select = self.filled().select
-        one_input = self.variant != 'clean'
+        one_input = self.variant != 'clean' or select.variant != 'clean'
         return Needs(one_input=one_input, words=select.needs_words, units=isinstance(select, Units))
 
     def check(self, key: str) -> None:

@@ -60,12 +60,13 @@ class MLM(Objective):
 
     @property
     def needs(self) -> Needs:
+        select = self.select or self.presets[self.variant][0]
         return Needs(
             original=self.variant in STATIC,
-            one_input=self.variant != 'clean',
+            one_input=self.variant != 'clean' or select.variant != 'clean',
             static=self.static or self.variant in STATIC,
-            words=(self.select or self.presets[self.variant][0]).needs_words,
-            units=isinstance(self.select, Units),
+            words=select.needs_words,
+            units=isinstance(select, Units),
         )
 
     @classmethod

@@ -89,6 +89,10 @@ class SBO(MLM):
 
     def check(self, key: str) -> None:
         super().check(key)
+        if self.select and self.select.variant == 'electra':
+            raise BadInput(
+                f"{key}.select.variant 'electra' draws a position twice, which no span has; 'clean' would do"
+            )
         if float(self.predicted) != 1.0:
             raise BadInput(f'{key}.predicted is {float(self.predicted):g}; 1 would do, as spans are predicted whole')
         if self.max_span_tokens < 1:

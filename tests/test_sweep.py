@@ -237,7 +237,7 @@ def test_a_workdir_of_another_sweep_is_refused(tmp_path):
         ({'objectives': {'mlm': {'weight': -1.0}}}, 'config.objectives.mlm.weight is -1'),
         ({'objectives': {'mlm': {'weight': 'x'}}}, "config.objectives.mlm.weight is 'x'"),
         ({'objectives': {'mlm': {'select': {'rate': 'x'}}}}, "config.objectives.mlm.select.rate is 'x'"),
-        ({'objectives': {'base': {}}}, 'must define one Objective'),
+        ({'objectives': {'base': {}}}, "objective 'base' is unknown"),
         ({'seed': -1}, 'config.seed'),
         ({'rows.dupe_factor': 0}, 'config.rows.dupe_factor'),
         ({'objectives': {'mlm': 0.3}}, 'dict'),

@@ -13,6 +13,7 @@ from bertx.arms import DOWNSTREAM, Arm, Column, arms, columns_of
 from bertx.errors import BadInput, unknown
 from bertx.max_t import max_t
 from bertx.objectives import base
+from bertx.objectives.base import Objective
 from bertx.objectives.generator import GeneratorObjective
 from bertx.objectives.pair import PairObjective
 from bertx.results import RunFolder
@@ -66,11 +67,16 @@ def corrected(cells: dict[tuple[str, Column], Cell]) -> dict[tuple[str, Column],
 
 def chance(task: str) -> float | None:
     """The accuracy of a coin on a pair task, whose labels are balanced; None for other tasks."""
+    objective = _objective(task)
+    return 1 / objective.classes if objective and issubclass(objective, PairObjective) else None
+
+
+def _objective(task: str) -> type[Objective] | None:
+    """None where the task is none, or is of a module that is not here: a table can be made without it."""
     try:
-        objective = base.find(task)
+        return base.find(task)
     except (BadInput, ImportError):
         return None
-    return 1 / objective.classes if issubclass(objective, PairObjective) else None
 
 
 def _compare(split: str, arm: Arm, other: Arm, column: Column) -> Estimate | None:
@@ -95,12 +101,9 @@ def _measured_on(config: dict[str, Any], column: Column) -> Any:
     if head != 'own' or task in evaluation.get('tasks', (task,)):
         return same
     # Not a task for all: each arm's own arguments made these examples, and its own network if it has a generator.
-    mine = object() if _by_generator(task) else config.get('objectives', {}).get(task)
-    return *same, mine
-
-
-def _by_generator(task: str) -> bool:
-    return issubclass(base.find(task), GeneratorObjective)
+    objective = _objective(task)
+    by_generator = objective and issubclass(objective, GeneratorObjective)
+    return *same, object() if by_generator else config.get('objectives', {}).get(task)
 
 
 def _references(found: list[Arm], columns: list[Column], split: str) -> dict[Column, tuple[str, Estimate]]:

@@ -414,6 +414,8 @@ def test_own_tasks_are_compared_where_their_examples_are_the_same(tmp_path):
     rows, evaluation = ({}, {}), {'tasks': ['mlm']}
     alike = {'sbo': {}}, {'sbo': {}}
     assert compared(tmp_path / '1', ('sbo', 'own'), rows, evaluation, alike).difference
+    elsewhere = {'mine:gone': {}}, {'mine:gone': {}}  # of a module that is not here
+    assert compared(tmp_path / '4', ('mine:gone', 'own'), rows, evaluation, elsewhere).difference
     apart = {'sbo': {}}, {'sbo': {'select': {'rate': 0.3}}}
     assert compared(tmp_path / '2', ('sbo', 'own'), rows, evaluation, apart).difference is None
     fakes = compared(tmp_path / '3', ('electra', 'own'), rows, evaluation, ({'electra': {}}, {'electra': {}}))

@@ -51,7 +51,7 @@ class Measurement:
     def record(self) -> dict[str, Any]:
         """For JSON, without the examples."""
         names = {name: getattr(self, name) for name in ('task', 'head', 'split', 'metric', 'value')}
-        perplexity = {'perplexity': float(np.exp(self.value))} if self.of_tokens else {}
+        perplexity = {'perplexity': value for name, value in self.shown.items() if name != self.metric}
         return names | {'n_examples': len(self.sum_N)} | perplexity
 
 

@@ -43,16 +43,21 @@ class Measurement:
         return float(self.sum_N.sum(dtype=np.float64) / weight) if weight else math.nan  # no fakes, so no precision
 
     @property
+    def perplexity(self) -> float | None:
+        """Of a loss of tokens."""
+        return float(np.exp(self.value)) if self.of_tokens else None
+
+    @property
     def shown(self) -> dict[str, float]:
-        """By name: the metric, and the perplexity that a loss of tokens stands for."""
+        """By name: the metric, and its perplexity where it has one."""
         name = 'perplexity' if self.metric == 'loss' else f'{self.metric} perplexity'
-        return {self.metric: self.value} | ({name: float(np.exp(self.value))} if self.of_tokens else {})
+        return {self.metric: self.value} | ({} if self.perplexity is None else {name: self.perplexity})
 
     def record(self) -> dict[str, Any]:
         """For JSON, without the examples."""
         names = {name: getattr(self, name) for name in ('task', 'head', 'split', 'metric', 'value')}
-        perplexity = {'perplexity': value for name, value in self.shown.items() if name != self.metric}
-        return names | {'n_examples': len(self.sum_N)} | perplexity
+        names['n_examples'] = len(self.sum_N)
+        return names if self.perplexity is None else names | {'perplexity': self.perplexity}
 
 
 @functools.lru_cache

@@ -17,7 +17,7 @@ import optax
 
 from analysis import dependency_heads, page
 from analysis.dependency_heads import OFFSETS, Found, Maps
-from bertx import stats
+from bertx.report import stats
 
 PENALTY = 1e-4  # times half the squared weights: a head's attention sums to 1, so without it there is no one optimum
 STEPS = 200  # of L-BFGS at most; the gradient's length ends it

@@ -8,7 +8,7 @@ from matplotlib.ticker import EngFormatter
 from matplotlib.transforms import ScaledTranslation
 
 from analysis.plots import COLORS, GREY, SMALL, _draw_chance, _figure, _label, _legend_columns, _save, _wrapped
-from bertx.table import Table
+from bertx.report.table import Table
 
 MARKERS = 'os^'  # of the first, second and third eight arms, whose colours are the same
 SAME = 0.02  # costs so near each other are drawn side by side, as they would hide each other

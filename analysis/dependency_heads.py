@@ -15,10 +15,10 @@ import numpy as np
 from analysis import attention, page
 from analysis.conllu import Sentence
 from analysis.features import Corpus, Pieces
-from bertx import stats
 from bertx.errors import BadInput
 from bertx.pretrained import Pretrained
-from bertx.stats import Estimate
+from bertx.report import stats
+from bertx.report.stats import Estimate
 
 OFFSETS = [k for k in range(-5, 6) if k]  # theirs were -3 to 2
 LEAST = 50  # arcs on test, or a relation is left out

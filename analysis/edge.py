@@ -10,8 +10,8 @@ import dataclasses
 
 import numpy as np
 
-from bertx import stats
-from bertx.stats import Estimate
+from bertx.report import stats
+from bertx.report.stats import Estimate
 
 DRAWS = 1000
 

@@ -4,9 +4,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.plots import COLORS, GREY, SMALL, _caption, _figure, _save
-from bertx import table_notes
-from bertx.comparison import Comparison
-from bertx.table import Cell, Table
+from bertx.report import table_notes
+from bertx.report.comparison import Comparison
+from bertx.report.table import Cell, Table
 
 
 def differences(table: Table, path) -> Figure:

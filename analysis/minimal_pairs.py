@@ -25,11 +25,12 @@ from rich.progress import track
 
 from analysis import features, page
 from analysis.features import Pieces, view_of
-from bertx import heads, results, stats
+from bertx import heads, results
 from bertx.encoder import encode
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput, one_of
 from bertx.pretrained import Pretrained
+from bertx.report import stats
 from bertx.text.tokenizer import Tokenizer
 from experiments import cli
 

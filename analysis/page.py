@@ -7,9 +7,9 @@ from pathlib import Path
 import jinja2
 from etils import epath
 
+from bertx.report.stats import Estimate
+from bertx.report.table import Table
 from bertx.results import write_atomically
-from bertx.stats import Estimate
-from bertx.table import Table
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from scipy import special
 
-from bertx import table_notes, tables
-from bertx.arms import Arm, Column, arms
+from bertx.report import table_notes, tables
+from bertx.report.arms import Arm, Column, arms
+from bertx.report.table import ABSENT, Table
 from bertx.results import RunFolder
-from bertx.table import ABSENT, Table
 
 # Okabe & Ito's palette, told apart by colour-blind readers too; grey for their yellow, which is weak on white.
 COLORS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000', '#999999')

@@ -25,9 +25,9 @@ from analysis.probe_engine import Options
 from analysis.probing import Pools, Profile, measure
 from analysis.tasks import Task
 from bertx import results, sweep
-from bertx.arms import Arm, arms
 from bertx.errors import BadInput
 from bertx.pretrained import Pretrained
+from bertx.report.arms import Arm, arms
 from bertx.results import RunFolder
 from experiments import cli
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from analysis.probing import Profile
-from bertx import stats, table_notes
-from bertx.arms import Arm, Column
 from bertx.errors import one_of
-from bertx.stats import Estimate
-from bertx.table import ALPHA, Cell, Table
-from bertx.tables import corrected
+from bertx.report import stats, table_notes
+from bertx.report.arms import Arm, Column
+from bertx.report.stats import Estimate
+from bertx.report.table import ALPHA, Cell, Table
+from bertx.report.tables import corrected
 
 BEST = 'best layer'
 Runs = Mapping[int, Profile]  # by seed

@@ -24,10 +24,11 @@ from analysis import annotated_tasks, features, layer_plots, page, probe_engine,
 from analysis.conllu import Sentence
 from analysis.features import Corpus
 from analysis.probe_engine import Examples, Options, Probe
-from bertx import results, stats
+from bertx import results
 from bertx.errors import BadInput
 from bertx.pretrained import Pretrained
-from bertx.stats import Estimate
+from bertx.report import stats
+from bertx.report.stats import Estimate
 from experiments import cli
 
 LONGEST = 32  # words; longer sentences are left out (theirs: all in training, 5 to 50 in DSpr)

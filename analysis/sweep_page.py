@@ -11,11 +11,11 @@ import jinja2
 from etils import epath
 from markupsafe import Markup
 
-from bertx.arms import Arm
-from bertx.comparison import Comparison
 from bertx.config import flat
+from bertx.report.arms import Arm
+from bertx.report.comparison import Comparison
+from bertx.report.table import ABSENT, Table
 from bertx.results import RunFolder, write_atomically
-from bertx.table import ABSENT, Table
 
 RUN_HEAD = ('run', 'arm', 'seed', 'status', 'steps', 'tokens', 'FLOPs', 'wall time', 'reason')
 SHOWN_DIFF = 4000  # characters of a diff; all of it is in the run's provenance.json

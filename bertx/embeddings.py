@@ -21,7 +21,7 @@ def _drawn(key, rate, x):
 
 @kept.def_vmap
 def _(devices: int, batched, key, rate, x):
-    if batched[0]:  # several runs (`bertx/together.py`), each with a key of its own
+    if batched[0]:  # several runs (`bertx/scheduling/together.py`), each with a key of its own
         return jax.vmap(_drawn, [0 if b else None for b in batched])(key, rate, x), True
     whole = devices * x.shape[1], *x.shape[2:]
     return jax.random.bernoulli(key, 1.0 - rate, whole).reshape(x.shape), True

@@ -11,7 +11,8 @@ import runpy
 from absl import flags
 from etils import epath
 
-from bertx import downstream, locks
+from bertx import locks
+from bertx.tasks import downstream
 from experiments import cli, report
 
 INIT_FROM = flags.DEFINE_string('init_from', '', 'The same as --config.init_from.')

@@ -9,8 +9,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from bertx import leases
 from bertx.results import RunFolder
+from bertx.scheduling import leases
 from bertx.sweep import Planned
 from experiments import cli
 

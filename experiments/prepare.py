@@ -9,7 +9,8 @@ documents over a cluster; this process alone reads the corpus and writes the sto
 
 import functools
 
-from bertx import cluster, config
+from bertx import config
+from bertx.scheduling import cluster
 from bertx.text.prepare import prepare
 from experiments import cli
 from experiments.engines import ADDRESS, ENGINE, WORKERS

@@ -9,7 +9,8 @@ Face folder. Several hosts: experiments/devices.py.
 from absl import flags
 from etils import epath
 
-from bertx import engine, sweep
+from bertx import sweep
+from bertx.scheduling import engine
 from experiments import cli, devices
 
 INIT_FROM = flags.DEFINE_string('init_from', '', 'The same as --config.init_from.')

@@ -17,11 +17,12 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from analysis import compute, event_files, forest, plots, sweep_page
-from bertx import comparison, published, results, sweep, tables
+from bertx import results, sweep
 from bertx.errors import BadInput
-from bertx.latex import latex
+from bertx.report import comparison, published, tables
+from bertx.report.latex import latex
+from bertx.report.table import Table
 from bertx.results import RunFolder
-from bertx.table import Table
 from experiments import cli, results_page
 
 WIDTH = 160  # of the table in a pipe or a file, where no terminal tells

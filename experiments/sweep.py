@@ -23,8 +23,11 @@ from absl import flags
 from etils import epath
 from ml_collections import ConfigDict
 
-from bertx import benchmark, cluster, downstream, engine, hosts, parallel, published, slices, sweep, train, tune
+from bertx import benchmark, hosts, parallel, sweep, train, tune
 from bertx.errors import BadInput
+from bertx.report import published
+from bertx.scheduling import cluster, engine, slices
+from bertx.tasks import downstream
 from experiments import cli, devices, dry_run, live, report
 from experiments.engines import ADDRESS, ENGINE, WORKERS
 

@@ -23,8 +23,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 from etils import epath  # noqa: E402
 
-from bertx import downstream, finetune, hf  # noqa: E402
-from bertx.tasks import batches, heads  # noqa: E402
+from bertx import hf  # noqa: E402
+from bertx.tasks import batches, downstream, finetune, heads  # noqa: E402  # noqa: E402
 from bertx.tasks import job as jobs  # noqa: E402
 from configs.finetune import real  # noqa: E402
 

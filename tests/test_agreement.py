@@ -3,7 +3,7 @@ import pytest
 from scipy import stats as scipy_stats
 from sklearn import metrics
 
-from bertx import agreement
+from bertx.report import agreement
 
 N = 60
 

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from bertx import cluster
 from bertx.errors import BadInput
+from bertx.scheduling import cluster
 from bertx.text import prepare as module
 from bertx.text import writer
 from bertx.text.prepare import PrepareOptions, prepare

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from analysis import event_files, forest
-from bertx import comparison, power
 from bertx.errors import BadInput
+from bertx.report import comparison, power
 from experiments import report
 from tests.test_tables import MLM, REFIT, folders, measured, printed, run, stacked, usual  # noqa: F401 - a fixture
 

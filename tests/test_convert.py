@@ -16,8 +16,8 @@ from weights import same, small, wordpieces
 from bertx import hf
 from bertx.errors import BadInput
 from bertx.families import FAMILIES
-from bertx.hf_config import MODEL_TYPES
-from bertx.hf_names import FORMATS
+from bertx.hf.config import MODEL_TYPES
+from bertx.hf.names import FORMATS
 from bertx.pretrained import Pretrained
 from experiments.convert import convert
 

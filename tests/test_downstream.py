@@ -10,10 +10,13 @@ import pytest
 from etils import epath
 from rich.console import Console
 
-from bertx import downstream, engine, results, sweep, tables
+from bertx import results, sweep
 from bertx.errors import BadInput
+from bertx.report import tables
 from bertx.results import RunFolder
+from bertx.scheduling import engine
 from bertx.sweep import arm, chain, prod, seeds
+from bertx.tasks import downstream
 from configs import base
 from configs.finetune import base as finetune
 from experiments import report

@@ -9,7 +9,7 @@ from analysis_cases import treebank
 from analysis import annotated_tasks, edge, edge_bars, layer_plots, probe, probing
 from analysis.probe_engine import Options
 from analysis.probing import Prepared, Profile
-from bertx.arms import Arm
+from bertx.report.arms import Arm
 
 
 def profile(accuracy_L, mix_L, seed=0):

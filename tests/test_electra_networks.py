@@ -17,10 +17,11 @@ from etils import epath
 from two_networks import ROOT, VOCAB, WIDTH, B, L, V, largest, rows, setup
 
 import configs.electra
-from bertx import engine, evaluate, model, sweep
+from bertx import evaluate, model, sweep
 from bertx.errors import BadInput
 from bertx.model import Net
 from bertx.objectives import base, generator
+from bertx.scheduling import engine
 from bertx.types import view_of
 
 # ---- gradients ------------------------------------------------------------------------------------------------------

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from etils import epath
 
-from bertx import engine, leases, sweep, train
+from bertx import sweep, train
 from bertx.budget import electra_flops
 from bertx.errors import BadInput
+from bertx.scheduling import engine, leases
 from bertx.sweep import arm, chain, prod, seeds, subsample, when, zip_
 from bertx.watch import NotFinite
 from experiments import dry_run

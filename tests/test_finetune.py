@@ -11,9 +11,9 @@ import pytest
 from etils import epath
 from weights import params, small, wordpieces
 
-from bertx import downstream, finetune, hf, layer_rates
+from bertx import hf
 from bertx.errors import BadInput
-from bertx.tasks import heads
+from bertx.tasks import downstream, finetune, heads, layer_rates
 from bertx.tasks import job as jobs
 from bertx.tasks.job import initial
 from bertx.tasks.step import optimizer, trainer

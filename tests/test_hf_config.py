@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from bertx import hf_config
 from bertx.errors import BadInput
 from bertx.families import FAMILIES, encoder_of, sizes
-from bertx.hf_config import MODEL_TYPES, Settings
+from bertx.hf import config as hf_config
+from bertx.hf.config import MODEL_TYPES, Settings
 
 BASE = {
     'hidden_size': 768, 'intermediate_size': 3072, 'num_attention_heads': 12, 'num_hidden_layers': 12,

@@ -3,8 +3,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bertx import stats
-from bertx.max_t import max_t
+from bertx.report import stats
+from bertx.report.max_t import max_t
 
 K, N = 6, 40  # columns, examples
 

@@ -8,8 +8,8 @@ from matplotlib import pyplot
 from matplotlib.colors import to_hex
 
 from analysis import compute, forest, plots
-from bertx import tables
 from bertx.evaluate import Measurement
+from bertx.report import tables
 from bertx.results import RunFolder
 
 STEPS = range(25, 101, 25)

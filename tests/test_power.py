@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from bertx import power, stats
+from bertx.report import power, stats
 
 
 def test_detectable():

@@ -12,8 +12,8 @@ from analysis.features import Corpus
 from analysis.probe_engine import Options
 from analysis.probing import Pools, Profile
 from analysis.tasks import Example, build
-from bertx.arms import Arm
 from bertx.errors import BadInput
+from bertx.report.arms import Arm
 
 
 def profile(accuracy_L, seed, control=0.4, groups=60):

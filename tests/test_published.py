@@ -9,11 +9,12 @@ import pkgutil
 import pytest
 from etils import epath
 
-from bertx import published, sweep
+from bertx import sweep
 from bertx.errors import BadInput
-from bertx.published import of_table
-from bertx.stats import Estimate
-from bertx.table import Cell
+from bertx.report import published
+from bertx.report.published import of_table
+from bertx.report.stats import Estimate
+from bertx.report.table import Cell
 from configs import papers, sweeps
 from experiments import results_page
 from tests.test_tables import measured, run

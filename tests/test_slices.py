@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from bertx import slices
 from bertx.errors import BadInput
+from bertx.scheduling import slices
 from tests.test_many import check, command
 
 KIND = 'v5litepod-16'

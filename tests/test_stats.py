@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from bertx import resample, stats
+from bertx.report import resample, stats
 
 ONES = np.ones
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from etils import epath
 
-from bertx import checkpoint, engine, parallel, sweep, train
+from bertx import checkpoint, parallel, sweep, train
 from bertx.errors import BadInput
+from bertx.scheduling import engine
 from bertx.sweep import arm, chain, overlay, prod, seeds, zip_
 from configs import base
 

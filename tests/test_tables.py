@@ -8,14 +8,15 @@ import pytest
 import scipy.stats
 from rich.console import Console
 
-from bertx import power, stats, sweep, tables
-from bertx.arms import arms
+from bertx import sweep
 from bertx.errors import BadInput
 from bertx.evaluate import Measurement
-from bertx.latex import latex
+from bertx.report import power, stats, tables
+from bertx.report.arms import arms
+from bertx.report.latex import latex
+from bertx.report.table import COLUMNS
+from bertx.report.table import OWN as ALONE
 from bertx.results import RunFolder
-from bertx.table import COLUMNS
-from bertx.table import OWN as ALONE
 from experiments import cli, report
 
 N = 200

@@ -6,8 +6,9 @@ import math
 import pytest
 from etils import epath
 
-from bertx import engine, sweep, tune
+from bertx import sweep, tune
 from bertx.errors import BadInput
+from bertx.scheduling import engine
 from bertx.sweep import arm, prod, seeds
 from tests.test_sweep import ARMS, silent, small
 

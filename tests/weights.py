@@ -9,7 +9,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from bertx import hf
 from bertx.encoder_config import EncoderConfig
 from bertx.families import FAMILIES
-from bertx.hf_names import FORMATS
+from bertx.hf.names import FORMATS
 from bertx.text.tokenizer import Tokenizer, _wordpiece
 
 V = 50

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bertx import NUMERICS_VERSION, layer_rates
+from bertx import NUMERICS_VERSION
 from bertx.config import encoder_config, hyper_parameters, plain
 from bertx.encoder import Encoder
 from bertx.encoder_config import EncoderConfig
@@ -19,7 +19,7 @@ from bertx.errors import BadInput, one_of
 from bertx.optim import OptimizerOptions
 from bertx.pretrained import Pretrained
 from bertx.step import named
-from bertx.tasks import heads
+from bertx.tasks import heads, layer_rates
 from bertx.tasks.base import Task
 from bertx.tasks.batches import Batch, mixture, padded, stream
 from bertx.tasks.data import Data, load
@@ -89,7 +89,7 @@ class Job:
             yield name, padded(inputs[name], rows, data.tasks[name], data.buckets, size, self.tokenizer.pad_id)
 
     def name_of(self, task: str) -> str:
-        """Of its head among the parameters: for a single task as `bertx/hf_names.py` has it, so that it converts."""
+        """Of its head among the parameters: for a single task as `bertx/hf/names.py` has it, so that it converts."""
         kind = self.specs[task].kind
         usual = kind if kind in ('qa', 'tag') else 'classify'
         return f'heads_{usual if len(self.specs) == 1 else task}'

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bertx import layer_rates, optim
+from bertx import optim
 from bertx.encoder_config import EncoderConfig
 from bertx.optim import Hyper, OptimizerOptions
 from bertx.step import dropout_rates
-from bertx.tasks import heads
+from bertx.tasks import heads, layer_rates
 from bertx.tasks.heads import HeadSpec
 
 

@@ -60,7 +60,7 @@ def get_config(**tasks) -> ConfigDict:
                 'weight_decay': 0.01,
                 'clip': 1.0,
                 'layer_decay': 1.0,  # of the learning rate, from layer to layer; ELECTRA: 0.8
-                'layer_rule': 'paper',  # or electra: its code's exponents (bertx/layer_rates.py)
+                'layer_rule': 'paper',  # or electra: its code's exponents (bertx/tasks/layer_rates.py)
             },
             'train': {
                 'batch': 32,

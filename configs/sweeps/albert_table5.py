@@ -9,7 +9,7 @@ in 8 M tokens of rows of 64, whose words tell the order of 0.50 to 0.525 of held
 rows of 512). :small, with rows of 128 and 1.6 G tokens, is where it is to be looked for.
 """
 
-from bertx.published import Published, of_table
+from bertx.report.published import Published, of_table
 from bertx.sweep import Sweep, arm, chain
 from configs import papers
 from configs.papers import downstream, get_downstream  # noqa: F401 - read by experiments.sweep

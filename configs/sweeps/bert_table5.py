@@ -5,7 +5,7 @@
 One learning rate for all arms: the paper's own choice, and that of nsp_vs_sop.
 """
 
-from bertx.published import Published, of_table
+from bertx.report.published import Published, of_table
 from bertx.sweep import Sweep, arm, chain
 from configs import papers
 from configs.papers import downstream, get_downstream  # noqa: F401 - read by experiments.sweep

@@ -8,7 +8,7 @@ BERT's weights, here both arms begin at random. One learning rate for both, as t
 downstream column.
 """
 
-from bertx.published import Published, of_table
+from bertx.report.published import Published, of_table
 from bertx.sweep import Sweep, arm, chain
 from configs import papers
 

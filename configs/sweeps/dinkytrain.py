@@ -5,7 +5,7 @@
 MLM is measured with a mask of 15 % for all arms, with the arm's own head.
 """
 
-from bertx.published import Published, of_table
+from bertx.report.published import Published, of_table
 from bertx.sweep import Sweep, arm, chain
 from configs import papers
 from configs.papers import downstream, get_downstream  # noqa: F401 - read by experiments.sweep

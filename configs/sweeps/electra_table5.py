@@ -10,7 +10,7 @@ the generator itself still writes unigrams, and its fakes teach little. In the p
 what BERT-Small ends with, GLUE 75.1, between 6 % (74.1) and 12 % (76.0) of them; :small has 1.2e17 FLOPs.
 """
 
-from bertx.published import Published, of_table
+from bertx.report.published import Published, of_table
 from bertx.sweep import Sweep, arm, chain
 from configs import papers
 from configs.papers import downstream, get_downstream  # noqa: F401 - read by experiments.sweep

@@ -6,7 +6,7 @@ Static masks are one of ten for each row, as BERT's, and the paper's 40 epochs s
 sees its only mask four times: a tenth of the text, four epochs. One learning rate for both arms, as in the paper.
 """
 
-from bertx.published import Published, of_table
+from bertx.report.published import Published, of_table
 from bertx.sweep import Sweep, arm, chain
 from configs import papers
 from configs.papers import downstream, get_downstream  # noqa: F401 - read by experiments.sweep

@@ -6,7 +6,7 @@ The tokens of a batch are equal: as many inputs share a row as it has room for. 
 no arm. MLM is measured on rows of segment pairs for all arms.
 """
 
-from bertx.published import Published, of_table
+from bertx.report.published import Published, of_table
 from bertx.sweep import Sweep, arm, chain
 from configs import papers
 from configs.papers import downstream, get_downstream  # noqa: F401 - read by experiments.sweep

@@ -5,7 +5,7 @@
 Named entities and noun phrases want an annotation file (config.rows.units); mined collocations stand in for them.
 """
 
-from bertx.published import Published, of_table
+from bertx.report.published import Published, of_table
 from bertx.sweep import Sweep, arm, chain
 from configs import papers
 from configs.papers import downstream, get_downstream  # noqa: F401 - read by experiments.sweep

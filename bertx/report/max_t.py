@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import special
 
-from bertx.stats import Estimate
+from bertx.report.stats import Estimate
 
 
 def max_t(estimates: Sequence[Estimate], seed: int = 0) -> np.ndarray:

@@ -6,7 +6,7 @@ import math
 from etils import epy
 from scipy import special
 
-from bertx.stats import Estimate
+from bertx.report.stats import Estimate
 
 with epy.lazy_imports():  # every command starts with this module
     from scipy import optimize
@@ -31,7 +31,7 @@ def detectable(estimate: Estimate, power: float = POWER, alpha: float = ALPHA) -
 def seeds_to_decide(estimate: Estimate, power: float = POWER, alpha: float = ALPHA) -> float:
     """The fewest seeds an arm with which a two-sided test finds the observed effect with probability `power`.
 
-    By the two-way model (`bertx/stats.py`): seeds divide its seed_variance and leave its example_variance, so infinity
+    By the two-way model (`stats.py`): seeds divide its seed_variance and leave its example_variance, so infinity
     where these test examples alone hide such an effect. NaN for single runs. A plan, not a finding: the observed
     effect and the variances are themselves estimates, poor ones from few seeds.
     """

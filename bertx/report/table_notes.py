@@ -2,12 +2,12 @@
 
 import math
 
-from bertx.arms import DOWNSTREAM, METRIC, metric_of
-from bertx.power import POWER, detectable
+from bertx.report.arms import DOWNSTREAM, METRIC, metric_of
+from bertx.report.power import POWER, detectable
+from bertx.report.table import ABSENT, ALPHA, FAILED, MARK, Table
 from bertx.results import RunFolder
-from bertx.table import ABSENT, ALPHA, FAILED, MARK, Table
 
-MARKED = f'{MARK}: p < {ALPHA} after Holm and after max-|t|'  # bertx/stats.py, bertx/max_t.py
+MARKED = f'{MARK}: p < {ALPHA} after Holm and after max-|t|'  # bertx/report/stats.py, bertx/report/max_t.py
 FEW_SEEDS = 5  # MultiBERTs (arXiv:2106.16163) advises at least 5 pretraining seeds for a claim about an objective
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from etils import epath
 
-from bertx import tables
-from bertx.arms import Column
-from bertx.power import ALPHA, POWER, detectable
+from bertx.report import tables
+from bertx.report.arms import Column
+from bertx.report.power import ALPHA, POWER, detectable
+from bertx.report.stats import Estimate
+from bertx.report.table import ABSENT, Cell, Table, escaped, markdown
 from bertx.results import RunFolder, read_json, write_atomically
-from bertx.stats import Estimate
-from bertx.table import ABSENT, Cell, Table, escaped, markdown
 
 FILE = 'published.json'
 MASKED = (('mlm', 'own'), ('mlm', 'refit'))  # fixed masks; the second where an arm has no head for it

@@ -11,12 +11,11 @@ import numpy as np
 from etils import epath
 from ml_collections import ConfigDict
 
-from bertx import finetune
 from bertx.config import plain
 from bertx.errors import BadInput
 from bertx.results import RunFolder, write_atomically
 from bertx.sweep import Sweep, overlay
-from bertx.tasks import data
+from bertx.tasks import data, finetune
 from bertx.tasks import job as jobs
 from bertx.tasks.job import Job
 from bertx.text.tokenizer import Tokenizer

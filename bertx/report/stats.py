@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from bertx import resample
+from bertx.report import resample
 
 MANY_RUNS = 10
 METHODS = ('auto', 'two-way t', 'multi-bootstrap')

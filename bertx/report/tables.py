@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from bertx import stats, table_notes
-from bertx.arms import DOWNSTREAM, Arm, Column, arms, columns_of
 from bertx.errors import BadInput, unknown
-from bertx.max_t import max_t
 from bertx.objectives import base
 from bertx.objectives.base import Objective
 from bertx.objectives.generator import GeneratorObjective
 from bertx.objectives.pair import PairObjective
+from bertx.report import stats, table_notes
+from bertx.report.arms import DOWNSTREAM, Arm, Column, arms, columns_of
+from bertx.report.max_t import max_t
+from bertx.report.stats import Estimate
+from bertx.report.table import ALPHA, Cell, Table
 from bertx.results import RunFolder
-from bertx.stats import Estimate
-from bertx.table import ALPHA, Cell, Table
 
 
 def make(

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bertx import resample
+from bertx.report import resample
 from bertx.resample import Scorer
 from bertx.stats import Estimate
 

@@ -13,8 +13,8 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from bertx import leases
 from bertx.errors import BadInput
+from bertx.scheduling import leases
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import jax
 
-from bertx import hosts, leases, parallel, together, train
+from bertx import hosts, parallel, train
 from bertx.errors import BadInput
 from bertx.preemption import Stopped
+from bertx.scheduling import leases, together
 from bertx.sweep import Planned
 from bertx.watch import NotFinite
 

@@ -1,6 +1,6 @@
 """Weights to and from Hugging Face folders: config.json, model.safetensors and the tokenizer.
 
-`bertx/hf_names.py` is the one table of names that reading and writing follow. Neither torch nor transformers is needed.
+`bertx/hf/names.py` is the one table of names that reading and writing follow. Neither torch nor transformers is needed.
 """
 
 import contextlib
@@ -21,12 +21,13 @@ import tokenizers
 from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors.numpy import save_file
 
-from bertx import heads, hf_config
+from bertx import heads
 from bertx.encoder import Encoder
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput, one_of
-from bertx.hf_names import FORMATS
-from bertx.hf_tensors import WEIGHTS, Source, Tensors, ruled, slots
+from bertx.hf import config as hf_config
+from bertx.hf.names import FORMATS
+from bertx.hf.tensors import WEIGHTS, Source, Tensors, ruled, slots
 from bertx.objectives.electra import NormedHead
 from bertx.text.tokenizer import ROLES, Tokenizer
 from bertx.types import View

@@ -9,8 +9,8 @@ import socket
 import time
 from typing import Any
 
-from bertx import cluster
 from bertx.errors import BadInput
+from bertx.scheduling import cluster
 
 ONE_CORE = ('v5litepod', 'v6e')  # the number in a kind's name counts chips; of the others it counts two cores a chip
 PATIENCE, LOOK = 600.0, 2.0  # seconds that a slice's hosts may take to come, and between two looks
@@ -24,7 +24,9 @@ def run(work: str, arguments: list[str], workers: int, kind: str, address: str =
     no TPU_WORKER_ID and jax finds them by itself.
     """
     chips(kind)
-    return cluster.run('bertx.slices:lead', [kind, work, *arguments], workers, address, {f'TPU-{kind}-head': 1}, deaths)
+    return cluster.run(
+        'bertx.scheduling.slices:lead', [kind, work, *arguments], workers, address, {f'TPU-{kind}-head': 1}, deaths
+    )
 
 
 def chips(kind: str) -> int:

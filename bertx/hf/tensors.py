@@ -13,8 +13,8 @@ import numpy as np
 import safetensors
 
 from bertx.errors import BadInput
-from bertx.hf_config import Settings
-from bertx.hf_names import Format, Part, Shifted
+from bertx.hf.config import Settings
+from bertx.hf.names import Format, Part, Shifted
 
 Tensors = dict[str, np.ndarray]
 WEIGHTS, INDEX = 'model.safetensors', 'model.safetensors.index.json'

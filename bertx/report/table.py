@@ -12,11 +12,12 @@ from rich import box
 from rich.table import Table as Grid
 from rich.text import Text
 
-from bertx import power, results
-from bertx.arms import Arm, Column
-from bertx.power import ALPHA
+from bertx import results
+from bertx.report import power
+from bertx.report.arms import Arm, Column
+from bertx.report.power import ALPHA
+from bertx.report.stats import Estimate
 from bertx.results import RunFolder
-from bertx.stats import Estimate
 
 MARK, FAILED, ABSENT = '†', '✗', '–'
 COLUMNS = (
@@ -35,7 +36,7 @@ class Cell:
     difference: Estimate | None = None  # to the baseline; None for the baseline itself and where that has no such cell
     p: float = math.nan  # NaN: not tested; single runs are not, since they say nothing of seeds
     p_holm: float = math.nan  # over all compared cells of the table
-    p_max_t: float = math.nan  # likewise; see bertx/max_t.py
+    p_max_t: float = math.nan  # likewise; see bertx/report/max_t.py
     best: bool = False  # of its column, or not significantly worse than the best
 
     @property

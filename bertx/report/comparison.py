@@ -4,12 +4,12 @@ import dataclasses
 import math
 from collections.abc import Iterable
 
-from bertx import table_notes, tables
-from bertx.arms import Column
 from bertx.errors import BadInput
-from bertx.power import ALPHA, POWER, detectable, seeds_to_decide
+from bertx.report import table_notes, tables
+from bertx.report.arms import Column
+from bertx.report.power import ALPHA, POWER, detectable, seeds_to_decide
+from bertx.report.table import ABSENT, Cell, Table, escaped, markdown
 from bertx.results import RunFolder
-from bertx.table import ABSENT, Cell, Table, escaped, markdown
 
 HEAD = ('task', 'difference', 'p', 'p Holm', 'p max-|t|', 'detectable', 'seeds to decide', "examples' share")
 

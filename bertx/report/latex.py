@@ -3,7 +3,7 @@
 import itertools
 import re
 
-from bertx.table import ABSENT, FAILED, MARK, Shown, Table
+from bertx.report.table import ABSENT, FAILED, MARK, Shown, Table
 
 ACCENTED = 'ÄÖÜäöüßÀÂÇÈÉÊËÎÏÑÓÔÙÛàâçèéêëîïñóôùûáíúÁÍÚåÅøØæÆ'  # known without \usepackage[T1]{fontenc}
 LATEX = str.maketrans(

@@ -3,7 +3,7 @@
 R runs predict `predicted_RN` for N examples labelled `label_N`. The bootstrap resamples what the score is made of
 (counts of hits; sums of x, y, x^2, y^2, xy): one matrix product for all draws and runs. Percentile intervals, and p
 from the share of draws beyond the null, at every number of runs: with fewer than 10 both promise too much (see
-`bertx/stats.py`).
+`stats.py`).
 """
 
 import dataclasses
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bertx.report import resample
-from bertx.resample import Scorer
-from bertx.stats import Estimate
+from bertx.report.resample import Scorer
+from bertx.report.stats import Estimate
 
 
 def f1(predicted_RN: np.ndarray, label_N: np.ndarray) -> Scorer:

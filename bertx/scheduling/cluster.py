@@ -18,7 +18,7 @@ from bertx.scheduling import leases
 
 log = logging.getLogger(__name__)
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parents[2]  # of the checkout
 AGAIN = 5  # how often an item is given to another process after the loss of the one that had it
 
 Item = TypeVar('Item')

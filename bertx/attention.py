@@ -34,7 +34,7 @@ def attend(
         return fused(q_BLHC, k_BLHC, v_BLHC, bias, mask, scale=scale, implementation=implementation), None
     # Heads beside the batch first: XLA's CPU products over a head axis in the middle took 4 times as long forward.
     q_BHLC, k_BHLC, v_BHLC = (jnp.swapaxes(x, 1, 2) for x in (q_BLHC, k_BLHC, v_BLHC))
-    logits = jnp.einsum('bhqc,bhkc->bhqk', q_BHLC * scale, k_BHLC).astype(jnp.float32)
+    logits = jnp.einsum('bhqc,bhkc->bhqk', q_BHLC * scale, k_BHLC, preferred_element_type=jnp.float32)
     if bias is not None:
         logits += bias
     probabilities = jax.nn.softmax(jnp.where(mask, logits, MASKED)).astype(v_BLHC.dtype)

@@ -48,6 +48,14 @@ def check(tree: Any, about: dict[str, Any]) -> None:
             raise Damaged(f'{path} is not what was saved')
 
 
+def _passing(error: Exception) -> bool:
+    """Whether it says nothing of the checkpoint: the storage does not answer, or there is no memory to read it."""
+    missing = FileNotFoundError, NotADirectoryError, IsADirectoryError
+    words = 'UNAVAILABLE', 'DEADLINE_EXCEEDED', 'RESOURCE_EXHAUSTED', 'PERMISSION_DENIED'
+    by_storage = isinstance(error, MemoryError | OSError) and not isinstance(error, missing)
+    return by_storage or any(word in str(error) for word in words)
+
+
 class Checkpoints:
     """The checkpoints of one run in a folder, which may be on gs://. Keeps the latest `keep`."""
 
@@ -57,11 +65,6 @@ class Checkpoints:
         )
         self.folder = epath.Path(folder).resolve()  # orbax refuses relative paths
         self.manager = ocp.CheckpointManager(self.folder, options=options)
-
-    @property
-    def latest(self) -> int | None:
-        """The step of the newest complete checkpoint."""
-        return self.manager.latest_step()
 
     def save(self, step: int, state: Any, about: dict[str, Any]) -> None:
         """Copies the state and returns; it is written meanwhile. about: JSON that says what the state belongs to."""
@@ -80,6 +83,8 @@ class Checkpoints:
             try:
                 state = self._restore(like, step)
             except Exception as error:  # noqa: BLE001 - whatever the storage raises
+                if _passing(error):
+                    raise
                 damaged.append(step)
                 log.warning('checkpoint %d of %s is damaged: %s', step, self.folder, str(error).split('\n')[0][:200])
                 continue

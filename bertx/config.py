@@ -86,7 +86,8 @@ class Run:
             numbers['pmap'] = t['devices'] or jax.device_count()
         numbers['rows'] = numbers['rows'] | {'units': units.content(self.rows.units)}
         read = [found for objective in self.objectives.values() if (found := objective.content())]
-        read += [base.source(name) for name in self.objectives if ':' in name]  # those of bertx: NUMERICS_VERSION
+        # Of learning and of judging; those of bertx have NUMERICS_VERSION.
+        read += [base.source(name) for name in (*self.objectives, *self.evaluation['tasks']) if ':' in name]
         if self.source:
             numbers['init_from'] = self.source.content
         content = json.dumps([NUMERICS_VERSION, self.fingerprint, numbers, *read], sort_keys=True)
@@ -185,15 +186,8 @@ def hyper_parameters(config) -> dict[str, np.float32]:
     for name in ('warmup', 'weight_decay', 'clip'):
         if o[name] < 0:
             raise BadInput(f'config.optimizer.{name} is {o[name]:g}; 0 or more would do')
-    for name in (
-        'batch',
-        'steps',
-        'micro_batches',
-        'log_every',
-        'validate_every',
-        'checkpoint_every',
-        'keep_checkpoints',
-    ):
+    every = 'log_every', 'validate_every', 'checkpoint_every', 'keep_checkpoints'
+    for name in ('batch', 'steps', 'micro_batches', *every):
         if t[name] < 1:
             raise BadInput(f'config.train.{name} is {t[name]}; 1 or more would do')
     numbers = {name: o[name] for name in ('learning_rate', 'b1', 'b2', 'eps', 'weight_decay')}

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import logging
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ from bertx.refit import Features, RefitOptions, refit
 from bertx.step import State
 from bertx.text.pairs import kinds_for
 from bertx.text.rows import Rows, options_for, padded
-from bertx.types import Example, Term, Vocabulary
+from bertx.types import Example, Loss, Term, Vocabulary
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ class Measurement:
     sum_N: np.ndarray
     weight_N: np.ndarray
     of_tokens: bool = False  # a mean negative log-likelihood of tokens, in nats
+    coefficient: float | None = None  # of a loss: its factor in what the run is trained on
 
     @property
     def value(self) -> float:
@@ -66,13 +68,11 @@ def terms_function(config: EncoderConfig, structure):
     net = model.make_net(config, model.rebuilt(structure))
 
     @jax.jit
-    def terms(variables, objectives, root, vocab: Vocabulary, batch: Example) -> dict[str, Term]:
+    def terms(variables, objectives, root, vocab: Vocabulary, batch: Example) -> dict[str, Term | Loss]:
         view, targets = model.corrupt(objectives, root, vocab, batch)
         found: Any = net.apply(variables, objectives, view, targets)
         losses, metrics = found
-        return {name.split('/')[1]: loss.term for name, loss in losses.items()} | {
-            name.split('/')[1]: term for name, term in metrics.items()
-        }
+        return {name.split('/')[1]: term for name, term in (losses | metrics).items()}
 
     return terms
 
@@ -134,7 +134,7 @@ class Task:
         batches, count = self.batches(split, count)
         put = functools.partial(parallel.split_batch, self.mesh)
         parts = [function(params, self.objectives, self.root, self.vocab, put(batch)) for batch in batches]
-        return jax.tree.map(lambda *x: np.concatenate([np.asarray(y) for y in x])[:count], *parts)
+        return jax.tree.map(lambda *x: np.concatenate([np.atleast_1d(y) for y in x])[:count], *parts)
 
     def own(self, run: Run, state: State, split: str, count: int) -> list[Measurement]:
         """All losses and metrics with the head that the run trained."""
@@ -161,9 +161,21 @@ class Task:
         (single,) = (jax.tree.structure(objective) for objective in self.objectives.values())
         return self._measured('refit', split, refit(run.encoder, single, options, fit, test))
 
-    def _measured(self, head: str, split: str, terms: dict[str, Term]) -> list[Measurement]:
-        of_tokens = self.objectives[self.name].token_losses
-        return [Measurement(self.name, head, split, m, t.sum, t.weight, m in of_tokens) for m, t in terms.items()]
+    def _measured(self, head: str, split: str, terms: Mapping[str, Term | Loss]) -> list[Measurement]:
+        of_tokens, found = self.objectives[self.name].token_losses, []
+        for metric, term in terms.items():
+            coefficient = float(term.coefficient[0]) if isinstance(term, Loss) else None
+            t = term.term if isinstance(term, Loss) else term
+            found.append(Measurement(self.name, head, split, metric, t.sum, t.weight, metric in of_tokens, coefficient))
+        return found
+
+    @functools.cached_property
+    def losses(self) -> set[str]:
+        """The names of those that training wants to be low."""
+        (batch, *_), _ = self.batches('train', self.size)
+        objective = self.objectives[self.name]
+        targets = lambda *arrays: model.corrupt(self.objectives, self.root, *arrays)[1][self.name]
+        return set(jax.eval_shape(lambda *arrays: objective.weights(targets(*arrays)), self.vocab, batch))
 
     def unigram(self, split: str, count: int) -> Measurement:
         """Accuracy of predicting the training split's most frequent text token at every masked position."""

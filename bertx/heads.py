@@ -47,7 +47,8 @@ class TokenHead(nn.Module):
 
 def logits(x_BKE, bias_V, table_VE):
     """[B, K, V] float32."""
-    return (x_BKE @ table_VE.astype(x_BKE.dtype).T).astype(jnp.float32) + bias_V[None, None]
+    product = jnp.einsum('bke,ve->bkv', x_BKE, table_VE.astype(x_BKE.dtype), preferred_element_type=jnp.float32)
+    return product + bias_V[None, None]
 
 
 class ClassHead(nn.Module):

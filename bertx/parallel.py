@@ -50,9 +50,10 @@ def mesh_on(devices: Any, fsdp: int) -> Mesh:
     return Mesh(grid, ('data', 'fsdp'), axis_types=(AxisType.Auto, AxisType.Auto))
 
 
-def over_runs(count: int) -> Mesh:
-    """A mesh for stacked arrays of that many runs: of as many devices as divide them evenly."""
-    have = jax.local_devices()
+def over_runs(count: int, devices: int = 0) -> Mesh:
+    """A mesh for stacked arrays of that many runs: of as many devices, of the first `devices` (0: all), as divide them
+    evenly."""
+    have = jax.local_devices()[: devices or None]
     return mesh_on(have[: max(n for n in range(1, len(have) + 1) if count % n == 0)], 1)
 
 

@@ -14,7 +14,7 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from bertx import budget, hosts, locks, parallel, train
-from bertx.config import Run, flat, make_run, plain, prepare_options
+from bertx.config import EXECUTION, Run, flat, make_run, plain, prepare_options
 from bertx.errors import BadInput, unknown
 from bertx.evaluate import Suite
 from bertx.results import RunFolder, read_json, write_atomically
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 Point = dict[str, Any]  # dotted config key -> value; 'arm' names what is compared
 Sweep = list[Point]
+MANY = 10**9  # steps: more than any run has
+
 Speed = Callable[[str, Run, TokenStore], float]  # (arm, run, store) -> seconds a step
 
 
@@ -86,12 +88,17 @@ def overlay(config: ConfigDict, point: Point) -> ConfigDict:
             continue
         *path, last = key.split('.')
         section = config
+        if path[:1] == ['objectives'] and path[1:] and path[1] not in config.objectives:
+            raise BadInput(
+                f'the sweep sets {key} for {point.get("arm", "a run")!r}, which has no {path[1]}; '
+                'when(points, {"arm": ...}, more) gives it to those that have'
+            )
         for name in path:
             if path[0] == 'objectives' and section is not None and name not in section:
                 section[name] = ConfigDict()  # arguments that the objective has a default for
             section = section.get(name) if isinstance(section, ConfigDict) else None
         if not isinstance(section, ConfigDict) or (last not in section and path[:1] != ['objectives']):
-            raise unknown('the sweep sets config key', key, _keys(config))
+            raise unknown('the sweep sets config key', key, flat(plain(config)))
         if isinstance(value, dict) and path[:1] != ['objectives'] and key != 'objectives':
             config = overlay(config, {f'{key}.{name}': item for name, item in value.items()})
         elif isinstance(section.get(last), ConfigDict):
@@ -104,15 +111,6 @@ def overlay(config: ConfigDict, point: Point) -> ConfigDict:
             except TypeError as error:
                 raise BadInput(f'the sweep sets config.{key} to {value!r}: {error}') from None
     return config
-
-
-def _keys(config: ConfigDict, prefix: str = '') -> list[str]:
-    found = []
-    for name, value in config.items():
-        found.append(prefix + name)
-        if isinstance(value, ConfigDict):
-            found += _keys(value, f'{prefix}{name}.')
-    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,11 +163,16 @@ def plan(config: ConfigDict, points: Sweep, workdir: epath.Path, speed: Speed | 
     suites = functools.cache(lambda store, key: Suite(json.loads(key), store, train.vocabulary(store), mesh))
     planned: dict[str, Planned] = {}
     for point in points:
+        name = point.get('arm', 'run')
+        if not isinstance(name, str) or '/' in name or not 0 < len(name) <= 100:
+            raise BadInput(f'arm {name!r}: a name of 1 to 100 characters without / would do')
         resolved = overlay(config, point)
         store = stores(resolved)
+        if resolved.budget.of:
+            resolved.train.steps = MANY  # until it is known how many
         run = make_run(resolved, store)
         if resolved.budget.of:
-            seconds = speed(point.get('arm', 'run'), run, store) if speed and resolved.budget.of == 'seconds' else 0.0
+            seconds = speed(name, run, store) if speed and resolved.budget.of == 'seconds' else 0.0
             resolved.train.steps = budget.steps_for(run, resolved.budget, seconds)
             run = make_run(resolved, store)
         both = [name for name, objective in run.objectives.items() if objective.attention == 'bidirectional']
@@ -178,9 +181,6 @@ def plan(config: ConfigDict, points: Sweep, workdir: epath.Path, speed: Speed | 
         for phase, *_ in run.phases:
             parallel.check_divisible(mesh, phase.train['batch'], phase.train['micro_batches'])
         suite = suites(store, json.dumps({key: run.config[key] for key in ('rows', 'evaluation')}, sort_keys=True))
-        name = point.get('arm', 'run')
-        if '/' in name or not 0 < len(name) <= 100:
-            raise BadInput(f'arm {name!r}: a name of 1 to 100 characters without / would do')
         for key in ('devices', 'fsdp', 'parallel'):
             if run.train[key] != config.train[key]:
                 raise BadInput(f'arm {name!r} sets train.{key}; a sweep has one for all its runs')
@@ -200,7 +200,7 @@ def check_workdir(workdir: epath.Path, name: str, config: ConfigDict) -> None:
     for key in ('runs', 'about'):
         theirs.pop(key, None)
     mine, theirs = flat(mine), flat(theirs)
-    for key in sorted(mine.keys() | theirs.keys()):
+    for key in sorted((mine.keys() | theirs.keys()) - {f'config.{key}' for key in EXECUTION}):
         a, b = mine.get(key), theirs.get(key)
         if a != b:
             raise BadInput(

@@ -163,6 +163,7 @@ class Recorder:
             measured = self.suite.validate(self.run, state())
             if values := {f'{m.task}/{name}': value for m in measured for name, value in m.shown.items()}:
                 line = {'step': done, 'split': 'validation', 'tokens': self.run.after(done)['tokens']}
+                line['loss'] = sum(m.coefficient * m.value for m in measured if m.coefficient and m.weight_N.any())
                 self.folder.append('metrics.jsonl', line | values)
             self.clock = Clock(done)
         if done % t['checkpoint_every'] == 0 or last or stop:

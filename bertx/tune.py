@@ -9,7 +9,7 @@ import numpy as np
 from etils import epath
 from ml_collections import ConfigDict
 
-from bertx.config import plain
+from bertx.config import flat, plain
 from bertx.errors import BadInput
 from bertx.results import RunFolder, write_atomically
 from bertx.sweep import Planned, Sweep, overlay, prod
@@ -34,69 +34,69 @@ def trials(config: ConfigDict, grid: Sweep) -> Sweep:
 
 
 def check(config: ConfigDict, planned: list[Planned]) -> None:
-    """Raises BadInput where the losses are to be added up, and an arm's do not weigh alike in its training."""
+    """Raises BadInput where the trials would have nothing to be judged by."""
+    t = config.tune
+    if not t.metric and t.key.startswith('objectives.'):
+        raise BadInput(f'config.tune.key is {t.key}, with which the loss itself changes; give config.tune.metric')
     for p in planned:
-        for name, objective in p.run.objectives.items():
-            weights = {
-                field: float(x) for field, x in vars(objective).items() if field.endswith('weight') and x is not None
-            }
-            if not config.tune.metric and any(weight != 1.0 for weight in weights.values()):
-                raise BadInput(
-                    f'config.tune.metric is empty, so losses are added up as they are, but arm {p.arm!r} has '
-                    f'config.objectives.{name} with {weights}; a metric of all arms would do, such as mlm/loss'
-                )
+        if 'validation' not in p.suite.splits:
+            raise BadInput('config.tune chooses on validation data; a config.data.validation above 0 would do')
+        name = t.metric.partition('/')[0]
+        if name not in ('', 'loss', *p.run.objectives):
+            raise BadInput(
+                f"config.tune.metric is {t.metric}, and arm {p.arm!r} has no {name}; '', each arm's own loss, would do"
+            )
 
 
 def choose(config: ConfigDict, grid: Sweep, planned: list[Planned], workdir: epath.Path) -> Sweep:
     """The grid, with the best value in each point; what was tried goes to tune.json, for the tables."""
     t, found = config.tune, dict[str, dict[float, list[float]]]()
     for p in planned:
-        value = _get(p.run.config, t.key)
-        found.setdefault(_rest(p.arm, p.run.config, t), {}).setdefault(value, []).append(score(p.folder, t.metric))
-    sign = -1.0 if t.metric and 'loss' not in t.metric else 1.0
+        tried = found.setdefault(_rest(p.arm, p.run.config, t), {})
+        tried.setdefault(flat(p.run.config)[t.key], []).append(score(p.folder, t.metric))
+    sign = 1.0 if falls(planned[0], t.metric) else -1.0
     chosen: Sweep = []
     said = dict[str, dict[str, Any]]()
     for point in grid:
-        arm = point.get('arm', 'run')
-        means = {value: float(np.mean(x)) for value, x in found[_rest(arm, plain(overlay(config, point)), t)].items()}
+        arm, any_value = point.get('arm', 'run'), {t.key: t['values'][0]}
+        tried = found[_rest(arm, plain(overlay(config, point | any_value)), t)]
+        means = {value: float(np.mean(x)) for value, x in tried.items()}
         best = min(means, key=lambda value: sign * means[value] if math.isfinite(means[value]) else math.inf)
         if not math.isfinite(means[best]):
             raise BadInput(f'config.tune: no value of {t.key} gave arm {arm!r} a finite {t.metric or "loss"}')
         chosen.append(point | {t.key: best})
-        said[arm] = {'chosen': best, 'tried': means, 'at the edge': best in (min(means), max(means))}
-    about = {'key': t.key, 'metric': t.metric or 'validation loss', 'seeds': list(t.seeds), 'arms': said}
+        settings = [f'{key}={value}' for key, value in point.items() if key not in ('arm', 'seed', 'objectives')]
+        said[' '.join([arm, *settings])] = {
+            'chosen': best, 'tried': means, 'at the edge': best in (min(means), max(means))
+        }  # fmt: skip
+    about = {'key': t.key, 'metric': t.metric or 'loss', 'seeds': list(t.seeds), 'arms': said}
     write_atomically(workdir / FILE, json.dumps(about, indent=1))
     return chosen
 
 
 def score(folder: RunFolder, metric: str) -> float:
-    """A metric at the end, on validation data; '': the sum of the arm's own losses. Infinite for runs that failed."""
+    """A metric at the end, on validation data; '': what the arm is trained on. Infinite for runs that failed."""
     lines = [line for line in folder.metrics() if line['split'] == 'validation']
     if not folder.done or not lines:
         return math.inf
-    if not metric:
-        return sum(value for name, value in lines[-1].items() if name.endswith('loss'))
-    if metric not in lines[-1]:
+    if (metric or 'loss') not in lines[-1]:
         raise BadInput(f'config.tune.metric is {metric}; {", ".join(k for k in lines[-1] if "/" in k)} would do')
-    return lines[-1][metric]
+    return lines[-1][metric or 'loss']
+
+
+def falls(p: Planned, metric: str) -> bool:
+    """Whether less of it is better: a loss or a perplexity."""
+    task, _, name = metric.partition('/')
+    losses = {t.name: t.losses for t in p.suite.own_tasks(p.run)}
+    return not name or 'perplexity' in name or name in losses[task]
 
 
 def _without(point: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in point.items() if key != 'seed'}
 
 
-def _get(config: dict[str, Any], key: str) -> Any:
-    for name in key.split('.'):
-        config = config[name]
-    return config
-
-
 def _rest(arm: str, config: dict[str, Any], t) -> str:
     """What is the same in all trials of an arm, as a key."""
-    config = json.loads(json.dumps(config))
-    *path, last = t.key.split('.')
-    _get(config, '.'.join(path)).pop(last, None) if path else config.pop(last, None)
-    config['train'].pop('steps')
-    return json.dumps(
-        [arm, {key: value for key, value in config.items() if key not in ('seed', 'tune', 'budget')}], sort_keys=True
-    )
+    other = {t.key, 'seed', 'train.steps'}
+    same = {k: v for k, v in flat(config).items() if k not in other and not k.startswith(('tune.', 'budget.'))}
+    return json.dumps([arm, same], sort_keys=True)

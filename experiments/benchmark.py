@@ -36,7 +36,7 @@ def measured(config, workdir: epath.Path) -> list[benchmark.Line]:
     if PROFILE.value and (ARMS.value or INFERENCE.value):
         raise BadInput('--profile traces the training step of --sizes, without --arms and --inference')
     if ARMS.value:
-        firsts = {point['arm']: point for point in reversed(points(cli.config_file()))}
+        firsts = {point.get('arm', 'run'): point for point in reversed(points(cli.config_file()))}
         return benchmark.arms(sweep.plan(config, list(firsts.values())[::-1], workdir), mesh)
     if INFERENCE.value:
         kept = ('precision', 'attention', 'unroll')

@@ -70,13 +70,15 @@ def _parse(required: tuple[str, ...]) -> None:
         raise BadInput(str(error)) from None
     except FileNotFoundError as error:
         raise BadInput(f'--config: there is no file {error.filename}') from None
-    except (SyntaxError, ImportError, IsADirectoryError, NameError, ArithmeticError) as error:
-        raise BadInput(f'--config: the file cannot be run: {type(error).__name__}: {error}') from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:  # how ml_collections refuses a key or value
         said: object = error
         while isinstance(said, Exception) and said.args:  # an error of an error, whose str would be quoted twice
             said = said.args[0]
         raise BadInput(f'--config: there is no key or value like this: {said}') from None
+    except BadInput:
+        raise
+    except Exception as error:  # noqa: BLE001 - a person's own code
+        raise BadInput(f'--config: the file cannot be run: {type(error).__name__}: {error}') from None
     if rest:
         raise BadInput(f'what is {rest[0]!r}? every argument is a --flag=value')
     if missing:

@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def arm(config):
-    found = {point['arm']: point for point in points(cli.config_file())}
+    found = {point.get('arm', 'run'): point for point in points(cli.config_file())}
     one_of('--arm', ARM.value, found)
     return sweep.overlay(config, found[ARM.value])
 

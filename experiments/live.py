@@ -1,6 +1,7 @@
 """All runs of a sweep in the terminal, read from their folders: it shows them whoever works on them."""
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator, Sequence
 
@@ -52,7 +53,7 @@ def about(folder: RunFolder, steps: int, tokens: int) -> tuple[str, str, str, st
         return f'0/{steps}', '', '', ''
     left = (steps - clocks['step']) * tokens / clocks['tokens_per_s']
     return (
-        f'{clocks["step"]}/{steps}', f'{lines["loss"]:.3f}', f'{clocks["tokens_per_s"]:,.0f}',
+        f'{clocks["step"]}/{steps}', f'{lines.get("loss", math.nan):.3f}', f'{clocks["tokens_per_s"]:,.0f}',
         f'{left / 60:.0f} min' if left >= 90 else f'{left:.0f} s',
     )  # fmt: skip
 

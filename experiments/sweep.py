@@ -38,7 +38,9 @@ SLICE = flags.DEFINE_string(
     'slice', '', 'With --engine=ray: each worker is a TPU slice of this kind, v5litepod-16 say.'
 )
 RETRIES = {
-    kind: flags.DEFINE_integer(f'retry_{kind.replace(" ", "_")}', count, f'How often a run that ended {kind} goes on.')
+    kind: flags.DEFINE_integer(
+        f'retry_{kind.replace(" ", "_")}', count, f'How often a run that ended {kind} goes on.', lower_bound=0
+    )
     for kind, count in engine.LIMITS.items()
 }
 
@@ -102,6 +104,9 @@ def run_all(progress: engine.Progress, begun: float | None = None) -> tuple[list
             if FAIL_FAST.value and tried.failed:
                 return trials, tried.failed
             grid = tune.choose(config, grid, trials, workdir)
+        else:
+            cli.console.print(f'first {len(trials)} runs choose {config.tune.key}:', highlight=False)
+            cli.console.print(dry_run.table(trials))
     planned = sweep.plan(config, grid, workdir, speed)
     if len(planned) < len(grid):
         cli.console.print(f'{len(grid) - len(planned)} points are the same as others', highlight=False)
@@ -119,7 +124,7 @@ def run_all(progress: engine.Progress, begun: float | None = None) -> tuple[list
     if 'published' in names:
         published.record(workdir, names['published']())
     worker = done_with(planned, progress, begun)
-    if further and hosts.leads():
+    if further and hosts.leads() and not (FAIL_FAST.value and worker.failed):
         worker.afterwards(planned, lambda p: downstream.attach(p.folder, *further, cli.bar))
     return planned, worker.failed
 

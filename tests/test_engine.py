@@ -35,6 +35,13 @@ def finish(p, *_, **more):
     p.folder.finish(engine.about(p, 1) | more, [])
 
 
+def test_a_clock_that_is_ahead_takes_no_live_run(tmp_path, monkeypatch):
+    with leases.lease(tmp_path):
+        monkeypatch.setattr(leases, '_machine', lambda: {'host': 'another'})
+        monkeypatch.setattr(time, 'time', lambda: 1e10)
+        assert leases.take(tmp_path) is None
+
+
 def test_a_run_has_one_holder(tmp_path):
     with leases.lease(tmp_path) as mine:
         assert mine is not None
@@ -46,7 +53,7 @@ def test_a_run_has_one_holder(tmp_path):
 
 
 def test_the_run_of_a_dead_process_is_taken_over(tmp_path):
-    code = f'from bertx import leases; import os; leases.take(leases.pathlib.Path({str(tmp_path)!r})); os._exit(1)'
+    code = f'from bertx.scheduling import leases; import os; leases.take(leases.pathlib.Path({str(tmp_path)!r})); os._exit(1)'
     subprocess.run([sys.executable, '-c', code], check=False)
     assert list(tmp_path.iterdir())
     dead: list[str] = []

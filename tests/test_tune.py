@@ -54,12 +54,26 @@ def test_a_trial_that_failed_is_never_chosen(store, tmp_path):
     assert point['optimizer.learning_rate'] == 1e-3
 
 
-def test_losses_that_do_not_weigh_alike_are_not_added(store, tmp_path):
+def test_what_trials_are_judged_by(store, tmp_path):
+    """Their own loss as it is trained, weights and all, by whatever names an objective has for its parts."""
     arms = arm('electra', objectives={'electra': {}})
     plan = lambda config: sweep.plan(config, tune.trials(config, arms), epath.Path(tmp_path) / 'tuning')
-    with pytest.raises(BadInput, match=r"config.objectives.electra with {.*'weight': 50"):
-        tune.check(config := tuned(store), plan(config))
-    tune.check(config := tuned(store, metric='electra/loss'), plan(config))
+    trials = plan(config := tuned(store, steps=2, seeds=(7,)))
+    tune.check(config, trials)
+    assert all(tune.falls(trials[0], m) for m in ('', 'electra/generator', 'electra/generator perplexity'))
+    assert not tune.falls(trials[0], 'electra/accuracy')
+    engine.Engine(silent)(trials[:1])
+    (line,) = [line for line in trials[0].folder.metrics() if line['split'] == 'validation']
+    assert line['loss'] == pytest.approx(line['electra/generator'] + 50 * line['electra/loss'])
+    assert tune.score(trials[0].folder, '') == line['loss']
+
+
+def test_trials_that_nothing_could_judge_are_refused(store, tmp_path):
+    plan = lambda config: sweep.plan(config, tune.trials(config, GRID), epath.Path(tmp_path) / 'tuning')
+    with pytest.raises(BadInput, match="metric is nsp/accuracy, and arm 'none' has no nsp"):
+        tune.check(config := tuned(store, metric='nsp/accuracy'), plan(config))
+    with pytest.raises(BadInput, match='with which the loss itself changes'):
+        tune.check(config := tuned(store, key='objectives.mlm.weight', values=(1.0, 2.0)), [])
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,11 @@ class Arm:
     def config(self) -> dict[str, Any]:
         return next((folder.read('config.json') for folder in self.runs.values()), {})
 
+    @property
+    def corpus(self) -> str:
+        """The token store that it read."""
+        return next((folder.read('provenance.json').get('corpus', '') for folder in self.runs.values()), '')
+
     def seeds(self, column: Column, split: str) -> list[int]:
         """Those with this measurement."""
         return [s for s, result in self.results.items() if metric_of(result['values'], column, split)]

@@ -5,7 +5,7 @@ import math
 from bertx.report.arms import DOWNSTREAM, METRIC, metric_of
 from bertx.report.power import POWER, detectable
 from bertx.report.table import ABSENT, ALPHA, FAILED, MARK, Table
-from bertx.results import RunFolder
+from bertx.results import RunFolder, read_json
 
 MARKED = f'{MARK}: p < {ALPHA} after Holm and after max-|t|'  # bertx/report/stats.py, bertx/report/max_t.py
 FEW_SEEDS = 5  # MultiBERTs (arXiv:2106.16163) advises at least 5 pretraining seeds for a claim about an objective
@@ -111,6 +111,7 @@ def about_runs(table: Table, folders: list[RunFolder]) -> list[str]:
     notes += _agreed('steps a run', table, lambda arm: {f'{result["step"]:,}' for result in arm.results.values()})
     notes += _agreed('tokens a run', table, lambda arm: {f'{result["tokens"]:,}' for result in arm.results.values()})
     notes += _agreed('learning rate', table, lambda arm: {str(arm.config.get('optimizer', {}).get('learning_rate'))})
+    notes += _tuned(folders)
     records = [folder.read('provenance.json') for arm in table.arms for folder in arm.runs.values()]
     records = [each for record in records for each in (record, *record.get('resumed', []))]
     commits = dict.fromkeys(
@@ -128,6 +129,25 @@ def about_runs(table: Table, folders: list[RunFolder]) -> list[str]:
     unfinished = [folder.path.name for folder in folders if folder.result is None]
     if unfinished:
         notes.append(f'{len(unfinished)} not finished: {", ".join(unfinished)}')
+    return notes
+
+
+def _tuned(folders: list[RunFolder]) -> list[str]:
+    """What `config.tune` chose for each arm, of what."""
+    workdirs = {folder.path.parent.parent for folder in folders}
+    notes = []
+    for file in (workdir / 'tune.json' for workdir in workdirs):
+        if file.exists():
+            found = read_json(file)
+            said = (
+                f'{arm} {tried["chosen"]:g} of {", ".join(f"{float(value):g}" for value in tried["tried"])}'
+                + ', an end of the range' * tried['at the edge']
+                for arm, tried in found['arms'].items()
+            )
+            seeds = ', '.join(map(str, found['seeds']))
+            notes.append(
+                f'{found["key"]}, chosen by {found["metric"]} on validation data with seeds {seeds}: {"; ".join(said)}'
+            )
     return notes
 
 

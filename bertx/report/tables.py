@@ -85,19 +85,20 @@ def _compare(split: str, arm: Arm, other: Arm, column: Column) -> Estimate | Non
     common = [seed for seed in seeds if seed in other_seeds]
     sum_RN, weight_N = arm.predictions(common or seeds, column, split)
     other_RN, other_N = other.predictions(common or other_seeds, column, split)
-    alike = _measured_on(arm.config, column) == _measured_on(other.config, column)
+    alike = _measured_on(arm, column) == _measured_on(other, column)
     if not alike or not np.array_equal(weight_N, other_N):
         return None
     return stats.difference(sum_RN, other_RN, weight_N, paired=bool(common), keep_draws=True)
 
 
-def _measured_on(config: dict[str, Any], column: Column) -> Any:
+def _measured_on(arm: Arm, column: Column) -> Any:
     """What decides on the examples: equal for arms that can be compared on the column."""
-    (task, head), evaluation = column, config.get('evaluation', {})
+    config, (task, head) = arm.config, column
+    evaluation = config.get('evaluation', {})
     if head in DOWNSTREAM:
         return None
     shape = {key: value for key in ('format', 'packing') if (value := evaluation.get(key))}  # see evaluate.Suite
-    same = config.get('data'), config.get('rows', {}) | shape, evaluation
+    same = arm.corpus, config.get('data'), config.get('rows', {}) | shape, evaluation
     if head != 'own' or task in evaluation.get('tasks', (task,)):
         return same
     # Not a task for all: each arm's own arguments made these examples, and its own network if it has a generator.

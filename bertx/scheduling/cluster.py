@@ -73,8 +73,11 @@ def run(
     with connected(address, workers):
         import ray
 
-        # One task a process: what a run leaves in jax's memory ends with it.
-        options: Any = {'resources': resources} if resources else {}
+        # One task a process: what a run leaves in jax's memory ends with it. GPUs are shared out: two processes that
+        # see one would both take its memory.
+        gpus = ray.cluster_resources().get('GPU', 0.0)
+        options: Any = {'num_gpus': gpus // workers or gpus / workers} if gpus and not resources else {}
+        options |= {'resources': resources} if resources else {}
         task = ray.remote(max_retries=0, max_calls=1, num_cpus=1, **options)(call)
         running = [task.remote(work, arguments, os.getcwd()) for _ in range(workers)]
         while running:
@@ -85,7 +88,10 @@ def run(
                 deaths -= 1
                 log.warning('a worker is lost (%s); another one takes over', type(error).__name__)
                 if deaths < 0:
-                    raise
+                    raise BadInput(
+                        f'more workers were lost than --retry_preempted allows, the last by {type(error).__name__}; '
+                        'the same command goes on from what is finished'
+                    ) from None
                 running.append(task.remote(work, arguments, os.getcwd()))
             except ray.exceptions.RayTaskError as error:
                 raise error.cause from None  # what the function raised, rather than Ray's account of it

@@ -23,8 +23,10 @@ from bertx.watch import NotFinite
 log = logging.getLogger(__name__)
 
 FAILED, NOT_FINITE, MEMORY, PREEMPTED = 'failed', 'not finite', 'out of memory', 'preempted'
+INTERRUPTED = 'interrupted'  # by a person, so it counts for nothing
 LIMITS = {FAILED: 0, NOT_FINITE: 0, MEMORY: 0, PREEMPTED: 100}  # how often a run is tried again, by what ended it
 POLL = 2.0  # seconds between two looks at the runs that others work on
+CHECK = 1.0  # seconds between two looks at whether a run is still this process's
 
 Progress = Callable[[str, int, int], Any]  # (title, steps, tokens a step) -> context manager, see `train.fit`
 
@@ -35,7 +37,9 @@ class Ended(Exception):
 
 def kind_of(error: BaseException) -> str:
     """What ended a run."""
-    if isinstance(error, Stopped | KeyboardInterrupt):
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    if isinstance(error, Stopped):
         return PREEMPTED
     if isinstance(error, NotFinite):
         return NOT_FINITE
@@ -88,10 +92,6 @@ class Engine:
             if len(ours) < 2:
                 return
 
-            def check() -> None:
-                for _, lease in held:
-                    getattr(lease, 'check', lambda: None)()
-
             for p in ours:
                 p.folder.start(p.run, p.store.tokenizer)
             run = ours[0].run
@@ -100,7 +100,8 @@ class Engine:
                 with self.progress(title, run.train['steps'], len(ours) * run.tokens_per_step) as show:
 
                     def advance(step: int, numbers: dict[str, float]) -> None:
-                        check()
+                        for _, lease in held:
+                            lease.check(CHECK)
                         show(step, numbers)  # noqa: B023 - called inside the block
 
                     found = together.fit(ours, advance)
@@ -109,13 +110,13 @@ class Engine:
                     raise  # the other hosts may not know of it, and would wait
                 log.error('%s: %s: %s; one after another then', title, type(error).__name__, error)
                 return
-            own = {p.id: getattr(lease, 'check', lambda: None) for p, lease in held}
+            own = {p.id: lease.check for p, lease in held}
             for p in ours:
                 try:
                     if isinstance(found[p.id], NotFinite):
                         raise found[p.id]
                     with p.folder.logging():
-                        finish(p, found[p.id], own[p.id])
+                        finish(p, found[p.id], own[p.id], len(ours))
                 except leases.Lost as error:
                     log.warning('%s', error)
                 except Exception as error:  # noqa: BLE001
@@ -143,8 +144,7 @@ class Engine:
         if hosts.told(result.get('status') == 'done'):
             return True
         if hosts.told(result.get('status') == 'failed' and result.get('ended', 0.0) > self.begun):
-            self.failed[p.id] = result.get('reason', '')
-            return True
+            return self.lost(p, result.get('reason', ''))
         try:
             with self.held(p) as lease:
                 if lease is None:
@@ -156,14 +156,14 @@ class Engine:
     @contextlib.contextmanager
     def held(self, p: Planned):
         """As `leased`, on all hosts: process 0 has the lease, and the others something that stands for it."""
-        with self.leased(p) if hosts.leads() else contextlib.nullcontext(contextlib.nullcontext()) as lease:
+        with self.leased(p) if hosts.leads() else contextlib.nullcontext(leases.Free()) as lease:
             yield lease if hosts.told(lease is not None) else None
 
     @contextlib.contextmanager
     def leased(self, p: Planned):
         """The run's lease, None where another process has it; where files cannot be leased, whoever calls is alone."""
         if '://' in str(p.folder.path):
-            yield contextlib.nullcontext()
+            yield leases.Free()
             return
         beaten: list[str] = []
         with leases.lease(p.folder.path, beaten) as lease:
@@ -171,27 +171,26 @@ class Engine:
                 self.record(p, PREEMPTED, f'the process that worked on it has ended: {holder}')
             yield lease
 
-    def attempt(self, p: Planned, lease) -> bool:
+    def attempt(self, p: Planned, lease: leases.Free) -> bool:
         deaths = hosts.told(sum(line['kind'] == PREEMPTED for line in p.folder.attempts()))
         if deaths > self.limits[PREEMPTED]:
             return self.give_up(p, PREEMPTED, f'ended {deaths} times while it ran')
         log.info('%s', p.id)
-        check = getattr(lease, 'check', lambda: None)
         try:
             with self.progress(p.id, p.run.train['steps'], p.run.tokens_per_step) as show:
 
                 def advance(step: int, numbers: dict[str, float]) -> None:
-                    check()
+                    lease.check(CHECK)
                     show(step, numbers)
 
-                run_one(p, advance, check)
+                run_one(p, advance, lease.check)
         except leases.Lost as error:
             if jax.process_count() > 1:
                 raise  # the other hosts are still at it
             log.warning('%s', error)
             return False
         except (Stopped, KeyboardInterrupt) as error:
-            self.record(p, PREEMPTED, type(error).__name__)
+            self.record(p, kind_of(error), type(error).__name__)
             raise
         except Exception as error:  # noqa: BLE001 - whatever a run dies of, the others go on
             return self.ended(p, error)
@@ -202,18 +201,24 @@ class Engine:
         log.error('%s %s: %s', p.id, kind, reason, exc_info=kind == FAILED and not isinstance(error, BadInput))
         if jax.process_count() > 1 and kind != NOT_FINITE:
             raise error  # the other hosts may not know of it, and would wait
-        self.tries[p.id, kind] += 1
         self.record(p, kind, reason)
-        if self.tries[p.id, kind] <= self.limits[kind]:
+        # Those of other processes too; and where they cannot be written down, those of this one.
+        self.tries[p.id, kind] += 1
+        written = sum(line['kind'] == kind and line['time'] > self.begun for line in p.folder.attempts())
+        if max(self.tries[p.id, kind], written) <= self.limits[kind]:
             return False  # once more
         return self.give_up(p, kind, reason)
 
     def give_up(self, p: Planned, kind: str, reason: str) -> bool:
-        self.failed[p.id] = reason
         with _told(p):
             steps = max((line['step'] for line in p.folder.metrics()), default=0)
             kinds = collections.Counter(line['kind'] for line in p.folder.attempts())
             p.folder.fail(about(p, steps) | {'kind': kind, 'attempts': dict(kinds), 'ended': time.time()}, reason)
+        return self.lost(p, reason)
+
+    def lost(self, p: Planned, reason: str) -> bool:
+        """It has failed for good, here or elsewhere."""
+        self.failed[p.id] = reason
         if self.fail_fast:
             raise Ended(f'{p.id}: {reason}')
         return True
@@ -245,9 +250,9 @@ def run_one(p: Planned, advance, check: Callable[[], None] = lambda: None) -> No
         finish(p, state, check)
 
 
-def finish(p: Planned, state, check: Callable[[], None] = lambda: None) -> None:
-    """Measures a run that is trained, and writes its result."""
-    trained, begun = p.folder.seconds(), time.perf_counter()
+def finish(p: Planned, state, check: Callable[[], None] = lambda: None, together: int = 1) -> None:
+    """Measures a run that is trained, and writes its result. together: runs that shared the time of training."""
+    trained, begun = p.folder.seconds() / together, time.perf_counter()
     measured = p.suite.final(p.run, state)
     for m in measured:
         log.info('%s %s %s, %s head: %.4f', m.split, m.task, m.metric, m.head, m.value)

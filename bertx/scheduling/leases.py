@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import socket
+import tempfile
 import threading
 import time
 import uuid
@@ -21,11 +22,18 @@ class Lost(Exception):
     """Another process took the run over, since this one did not touch its lease for long."""
 
 
-class Lease:
+class Free:
+    """Stands for a lease where none is needed."""
+
+    def check(self, every: float = 0.0) -> None:
+        pass
+
+
+class Lease(Free):
     """Of its numbered files the last one counts: to take a run over is to make the next one, which one process can."""
 
     def __init__(self, file: pathlib.Path):
-        self.file, self.text = file, file.read_text()
+        self.file, self.text, self.checked = file, file.read_text(), time.monotonic()
         self.released = threading.Event()
         self.thread = threading.Thread(target=self._beat, daemon=True)
         self.thread.start()
@@ -35,8 +43,12 @@ class Lease:
             with contextlib.suppress(OSError):
                 os.utime(self.file)
 
-    def check(self) -> None:
-        """Raises Lost where the run is somebody else's by now, or was and is done with."""
+    def check(self, every: float = 0.0) -> None:
+        """Raises Lost where the run is somebody else's by now, or was and is done with. It reads the disk, which may be
+        far away: not again before `every` seconds have passed."""
+        if time.monotonic() - self.checked < every:
+            return
+        self.checked = time.monotonic()
         if not self.mine():
             raise Lost(f'{self.file.parent} was taken over by another process')
 
@@ -114,10 +126,17 @@ def _files(folder: pathlib.Path) -> list[pathlib.Path]:
     return sorted(folder.glob('lease-*'), key=_number)
 
 
+def _age(file: pathlib.Path) -> float:
+    """Seconds since it was touched, by the clock of the disk: that of this machine may be another."""
+    with tempfile.NamedTemporaryFile(dir=file.parent, prefix='.now-') as now:
+        os.utime(now.name)
+        return os.stat(now.name).st_mtime - file.stat().st_mtime
+
+
 def _dead(file: pathlib.Path) -> bool:
     """Whether nobody touches the file any more; of this machine's processes it is known at once."""
     try:
-        age = time.time() - file.stat().st_mtime
+        age = _age(file)
         holder = json.loads(file.read_text() or '{}')
     except FileNotFoundError:
         return False  # released this moment: the next look will tell

@@ -25,9 +25,8 @@ def signature(p: Planned) -> Any:
     alone = run.second or run.source or t['parallel'] != 'jit' or t['fsdp'] > 1
     if alone or any(o.frozen() is not None for o in run.objectives.values()):
         return None
-    numbers = [
-        t[name] for name in ('batch', 'micro_batches', 'steps', 'log_every', 'validate_every', 'checkpoint_every')
-    ]
+    names = 'devices', 'batch', 'micro_batches', 'steps', 'log_every', 'validate_every', 'checkpoint_every'
+    numbers = [t[name] for name in names]
     graph = run.encoder, jax.tree.structure(run.objectives), run.optimizer, tuple(run.hyper)
     return *graph, run.rows.length, run.rows.packing, run.rows.labels, p.store, *numbers
 
@@ -48,7 +47,7 @@ def fit(planned: list[Planned], advance: Callable[[int, dict[str, float]], None]
     Raises Stopped after a checkpoint of each: they go on alone.
     """
     first = planned[0].run
-    mesh = parallel.over_runs(len(planned))
+    mesh = parallel.over_runs(len(planned), first.train['devices'])
     put = functools.partial(parallel.split_batch, mesh)
     stacked = lambda trees: put(jax.tree.map(lambda *x: np.stack(x), *trees))
     recorders = {p.id: train.Recorder(p.run, p.store, p.suite, p.folder) for p in planned}
@@ -81,6 +80,8 @@ def fit(planned: list[Planned], advance: Callable[[int, dict[str, float]], None]
                     recorder.after(done, functools.partial(one, state, i), functools.partial(one, window, i), stop)
                 except NotFinite as error:
                     ended[p.id] = error
+            if len(ended) == len(planned):
+                break
             if stop and done < first.train['steps']:
                 raise Stopped
     return {p.id: one(state, i) for i, p in enumerate(planned)} | ended

@@ -88,7 +88,9 @@ def _paired(c: Comparison) -> str:
         return f'paired: {rows}; not paired: seeds, as the arms share none ({each})'
     alone = seeds[0] ^ seeds[1]
     left = f'; seeds that one arm lacks are left out of the differences: {said(alone)}' if alone else ''
-    return f'paired: seeds {said(common)} (the same initialisation and order of documents) and {rows}{left}'
+    encoders = [{key: arm.config.get(key) for key in ('encoder', 'init_from')} for arm in c.table.arms]
+    alike = 'initialisation and ' * (encoders[0] == encoders[1])
+    return f'paired: seeds {said(common)} (the same {alike}order of documents) and {rows}{left}'
 
 
 def _notes(c: Comparison) -> list[str]:

@@ -3,7 +3,8 @@
     python -m experiments.sweep --config=configs/sweeps/continued.py:FOLDER --workdir=runs/continued
 
 FOLDER holds a BERT of 6 layers, 384 wide, with 12 heads, such as all-MiniLM-L6-v2. Three seeds of 0.12 M tokens each;
-the MLM head is new in every arm.
+the MLM head is new in every arm. A head alone wants a higher rate: its training loss after one run was 6.95 at 5e-4,
+6.55 at 2e-3 and 6.47 at 6e-3.
 """
 
 from bertx.sweep import Sweep, arm, chain, prod, seeds
@@ -25,8 +26,8 @@ def get_config(folder: str = ''):
 
 def sweep() -> Sweep:
     arms = chain(
+        arm('frozen', set={'train.freeze_encoder': True, 'optimizer.learning_rate': 6e-3}, objectives={'mlm': {}}),
         arm('scratch', set={'init_from': ''}, objectives={'mlm': {}}),
-        arm('frozen', set={'train.freeze_encoder': True}, objectives={'mlm': {}}),
         arm('continued', objectives={'mlm': {}}),
     )
     return prod(arms, seeds(3))

@@ -11,7 +11,7 @@ import numpy as np
 
 from bertx import NUMERICS_VERSION, optim
 from bertx.encoder_config import EncoderConfig
-from bertx.errors import BadInput, one_of
+from bertx.errors import BadInput, at_least, one_of
 from bertx.families import encoder_of, sizes
 from bertx.model import Objectives
 from bertx.objectives import base
@@ -129,8 +129,8 @@ def encoder_config(config, vocab_size: int, source: EncoderConfig | None = None)
     """The family's figures at the size, with those that the config sets in their place. source: has them instead."""
     e = dict(config['encoder'])
     for name, value in e.items():
-        if isinstance(value, int | float) and value < 0:
-            raise BadInput(f'config.encoder.{name} is {value:g}; 0 or more would do')
+        if isinstance(value, int | float):
+            at_least(0, f'config.encoder.{name}', value)
     if source:
         found = dataclasses.replace(source, vocab_size=max(vocab_size, source.vocab_size))
         for name in SHAPES:
@@ -184,12 +184,10 @@ def hyper_parameters(config) -> dict[str, np.float32]:
         if not 0 <= seed < 2**32:  # jax.random.key takes 32 bits and drops the others
             raise BadInput(f'{key} is {seed}; from 0 to {2**32 - 1} would do')
     for name in ('warmup', 'weight_decay', 'clip'):
-        if o[name] < 0:
-            raise BadInput(f'config.optimizer.{name} is {o[name]:g}; 0 or more would do')
+        at_least(0, f'config.optimizer.{name}', o[name])
     every = 'log_every', 'validate_every', 'checkpoint_every', 'keep_checkpoints'
     for name in ('batch', 'steps', 'micro_batches', *every):
-        if t[name] < 1:
-            raise BadInput(f'config.train.{name} is {t[name]}; 1 or more would do')
+        at_least(1, f'config.train.{name}', t[name])
     numbers = {name: o[name] for name in ('learning_rate', 'b1', 'b2', 'eps', 'weight_decay')}
     numbers |= {'steps': t['steps'], 'log_every': t['log_every'], 'clip': o['clip'] or np.inf}
     numbers['warmup'] = o['warmup'] if o['warmup'] >= 1 else round(o['warmup'] * t['steps'])
@@ -225,8 +223,7 @@ def make_run(config, store) -> Run:
     if not later['steps']:
         return run
     for name in ('length', 'batch', 'micro_batches'):
-        if later[name] < 1:
-            raise BadInput(f'config.train.second.{name} is {later[name]}; 1 or more would do')
+        at_least(1, f'config.train.second.{name}', later[name])
     rows, train = config['rows'] | {'length': later.pop('length')}, t | later
     return dataclasses.replace(run, second=_phase(config | {'rows': rows, 'train': train}, hyper, source, store))
 

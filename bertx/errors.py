@@ -20,3 +20,9 @@ def one_of(what: str, name: str, known: Collection[str]) -> None:
     """Raises `unknown` where the name is none of them."""
     if name not in known:
         raise unknown(what, name, known)
+
+
+def at_least(least: float, key: str, value: float) -> None:
+    """Raises BadInput where the value is less, or not a number."""
+    if not value >= least:
+        raise BadInput(f'{key} is {value:g}; {least:g} or more would do')

@@ -13,7 +13,7 @@ import numpy as np
 from bertx import model, parallel
 from bertx.config import Run
 from bertx.encoder_config import EncoderConfig
-from bertx.errors import BadInput
+from bertx.errors import BadInput, at_least
 from bertx.model import Net
 from bertx.objectives import base
 from bertx.objectives.base import Objective
@@ -194,8 +194,7 @@ class Suite:
     def __init__(self, config: dict[str, Any], store, vocab: Vocabulary, mesh):
         self.evaluation, self.mesh = config['evaluation'], parallel.local(mesh)
         for key in ('batch', 'validation_rows', 'test_rows'):
-            if self.evaluation[key] < 2:  # a pair label has two classes
-                raise BadInput(f'config.evaluation.{key} is {self.evaluation[key]}; 2 or more would do')
+            at_least(2, f'config.evaluation.{key}', self.evaluation[key])  # a pair label has two classes
         # Whole rows on each device. Each host evaluates on its own devices: all of them the same.
         devices = self.mesh.size
         evaluation = dict(self.evaluation) | {'batch': math.ceil(self.evaluation['batch'] / devices) * devices}
@@ -223,8 +222,7 @@ class Suite:
                 raise BadInput(f'config.evaluation.refit.tasks names {name}, whose head reads more than its features')
         self.options = RefitOptions(**settings)
         for key in ('rows', 'steps', 'batch'):
-            if getattr(self.options, key) < 2:
-                raise BadInput(f'config.evaluation.refit.{key} is {getattr(self.options, key)}; 2 or more would do')
+            at_least(2, f'config.evaluation.refit.{key}', getattr(self.options, key))
         if not self.options.learning_rate > 0 or not self.options.weight_decay >= 0:
             raise BadInput('config.evaluation.refit wants a learning_rate above 0 and a weight_decay of 0 or more')
         splits = ('validation', 'test')

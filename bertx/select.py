@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from bertx.errors import BadInput
+from bertx.errors import BadInput, at_least
 from bertx.types import Array, Example, Vocabulary
 from bertx.units import (
     Cut,
@@ -60,8 +60,7 @@ class Selector:
             raise BadInput(f'{key}.rate is {rate:g}; it is a share of the tokens, above 0 and at most 1')
         if self.variant not in self.variants:
             raise BadInput(f'{key}.variant is {self.variant!r}; {" or ".join(map(repr, self.variants))} would do')
-        if (most := getattr(self, 'most', 1)) < 1:
-            raise BadInput(f'{key}.most is {most}; 1 or more would do')
+        at_least(1, f'{key}.most', getattr(self, 'most', 1))
 
     def least(self, length: int) -> int:
         """The fewest slots that do for rows of this length."""

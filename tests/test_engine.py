@@ -53,7 +53,8 @@ def test_a_run_has_one_holder(tmp_path):
 
 
 def test_the_run_of_a_dead_process_is_taken_over(tmp_path):
-    code = f'from bertx.scheduling import leases; import os; leases.take(leases.pathlib.Path({str(tmp_path)!r})); os._exit(1)'
+    path = f'leases.pathlib.Path({str(tmp_path)!r})'
+    code = f'from bertx.scheduling import leases; import os; leases.take({path}); os._exit(1)'
     subprocess.run([sys.executable, '-c', code], check=False)
     assert list(tmp_path.iterdir())
     dead: list[str] = []
@@ -163,6 +164,34 @@ def test_fail_fast_begins_no_other(planned, monkeypatch):
         worker(planned)
     assert list(worker.failed) == [planned[0].id]
     assert planned[1].folder.result is None
+    other = engine.Engine(silent, fail_fast=True, begun=worker.begun)  # which was there when it failed
+    with pytest.raises(engine.Ended):
+        other(planned)
+    assert planned[1].folder.result is None
+
+
+def test_what_others_have_tried_counts(planned, monkeypatch):
+    def fail(p, *_):
+        raise ValueError('?')
+
+    monkeypatch.setattr(engine, 'run_one', fail)
+    worker = engine.Engine(silent, {engine.FAILED: 1})
+    planned[0].folder.path.mkdir(parents=True)
+    engine.Engine(silent).record(planned[0], engine.FAILED, '?')
+    assert list(worker(planned[:1])) == [planned[0].id]
+    assert len(planned[0].folder.attempts()) == 2
+
+
+def test_a_person_may_interrupt_as_often_as_they_like(planned, monkeypatch):
+    def interrupt(p, *_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine, 'run_one', interrupt)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            engine.Engine(silent, {engine.PREEMPTED: 0})(planned)
+    monkeypatch.setattr(engine, 'run_one', finish)
+    assert not engine.Engine(silent, {engine.PREEMPTED: 0})(planned)
 
 
 def test_a_run_whose_workers_die_again_and_again_is_given_up(planned, monkeypatch):
@@ -228,6 +257,9 @@ def test_arms_get_the_same_budget(store, tmp_path, kind, cost):
     for p in sweep.plan(config, arms, epath.Path(tmp_path), lambda *_: 0.5):
         spent = p.run.train['steps'] * cost(p.run)
         assert spent <= config.budget.amount < spent + cost(p.run)
+    config.optimizer.warmup = 11.0  # steps, of those of the budget
+    config.budget.amount = 20 * cost(one)
+    assert sweep.plan(config, ARMS[:1], epath.Path(tmp_path), lambda *_: 0.5)[0].run.train['steps'] == 20
     config.budget.amount = 0.5 * cost(one)
     with pytest.raises(BadInput, match=r'config.budget.amount is'):
         sweep.plan(config, ARMS[:1], epath.Path(tmp_path), lambda *_: 0.5)

@@ -107,6 +107,19 @@ def test_with_no_whole_checkpoint_left_nothing_is_deleted(tmp_path):
         Trained(tmp_path).params()
 
 
+@pytest.mark.parametrize('error', [OSError(5, 'EIO'), MemoryError(), ValueError('UNAVAILABLE: 503')])
+def test_storage_that_does_not_answer_condemns_no_checkpoint(tmp_path, monkeypatch, error):
+    state = {'params': np.arange(10, dtype=np.float32)}
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 2):
+        checkpoints.save(step, state, {})
+    checkpoints.close()
+    monkeypatch.setattr(Checkpoints, '_restore', mock.Mock(side_effect=error))
+    with pytest.raises(type(error)):
+        Checkpoints(tmp_path).restore(state)
+    assert (tmp_path / '2').exists()
+
+
 def test_too_many_bad_steps_end_the_run_with_advice(store, tmp_path, caplog):
     config = small(store)
     config.optimizer.learning_rate = 1e30

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import linecache
 
 import jax
 import numpy as np
@@ -165,6 +166,7 @@ def test_algebra():
         ({'train.batch': 'many'}, 'config.train.batch'),
         ({'optimizer': {'wramup': 3.0}}, "did you mean 'optimizer.warmup'"),
         ({'objectives': 'mlm'}, 'a dict would do'),
+        ({'arm': 'none', 'objectives.nsp.weight': 0.5}, "sets objectives.nsp.weight for 'none', which has no nsp"),
     ],
 )
 def test_overlays_are_strict(point, message):
@@ -198,10 +200,28 @@ def test_the_hash_follows_the_numbers_and_nothing_else(store, tmp_path):
     assert dataclasses.replace(p.run, fingerprint='other').hash != plain
 
 
+def test_a_judge_from_outside_is_part_of_the_hash(store, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config, found = small(store), []
+    config.evaluation.tasks, config.evaluation.refit.tasks = ('mlm', 'judge:rare'), ()
+    (tmp_path / 'judge').mkdir()
+    for text in ('', '# other'):
+        (tmp_path / 'judge' / 'rare.py').write_text(
+            'from flax import struct\nfrom bertx.objectives.mlm import MLM\n\n'
+            f'@struct.dataclass\nclass Rare(MLM):\n    pass {text}\n'
+        )
+        linecache.clearcache()
+        [p] = sweep.plan(config, [{}], epath.Path(tmp_path))
+        found.append(p.run.hash)
+    assert found[0] != found[1]
+
+
 def test_a_workdir_of_another_sweep_is_refused(tmp_path):
     config = base.get_config()
     sweep.check_workdir(epath.Path(tmp_path), 'mine', config)
     sweep.record(epath.Path(tmp_path), 'mine', config, [])
+    sweep.check_workdir(epath.Path(tmp_path), 'mine', config)
+    config.encoder.remat = True  # what a log line advises may be followed
     sweep.check_workdir(epath.Path(tmp_path), 'mine', config)
     config.train.steps += 1
     for refused in (sweep.check_workdir, functools.partial(sweep.record, planned=[])):
@@ -235,6 +255,7 @@ def test_a_workdir_of_another_sweep_is_refused(tmp_path):
         ({'seed': 2**32}, 'config.seed is 4294967296'),
         ({'encoder.layers': -1}, 'config.encoder.layers is -1'),
         ({'arm': '../up'}, 'without /'),
+        ({'arm': 0.15}, 'arm 0.15: a name of'),
         ({'objectives': {'mlm': {'weight': -1.0}}}, 'config.objectives.mlm.weight is -1'),
         ({'objectives': {'mlm': {'weight': 'x'}}}, "config.objectives.mlm.weight is 'x'"),
         ({'objectives': {'mlm': {'select': {'rate': 'x'}}}}, "config.objectives.mlm.select.rate is 'x'"),

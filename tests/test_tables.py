@@ -224,6 +224,20 @@ def test_settings_that_differ_between_arms_are_told(tmp_path):
     assert 'steps a run: 100' in tables.make(found).notes
 
 
+def test_what_was_tuned_is_told(tmp_path):
+    found = [run(tmp_path, 'none', 0, usual('none', 0))]
+    arms = {'none': {'chosen': 0.1, 'tried': {'0.01': 3.0, '0.1': 2.5}, 'at the edge': True}}
+    about = {'key': 'optimizer.weight_decay', 'metric': 'loss', 'seeds': [7], 'arms': arms}
+    (tmp_path / 'tune.json').write_text(json.dumps(about))
+    said = 'optimizer.weight_decay, chosen by loss on validation data with seeds 7: none 0.1 of 0.01, 0.1, an end of'
+    assert any(note.startswith(said) for note in tables.make(found).notes)
+
+
+def test_arms_with_other_token_stores_are_not_compared(tmp_path):
+    found = [run(tmp_path, arm, seed, usual(arm, seed), corpus=arm) for arm in ('none', 'sop') for seed in range(2)]
+    assert tables.make(found).cells['sop', REFIT].difference is None
+
+
 def test_a_single_run_gets_no_mark(tmp_path):
     found = [run(tmp_path, 'none', 0, usual('none', 0)), run(tmp_path, 'sop', 0, usual('sop', 1, 0.3))]
     cell = tables.make(found).cells['sop', REFIT]

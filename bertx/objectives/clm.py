@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from bertx import heads, losses
-from bertx.errors import BadInput
+from bertx.errors import at_least
 from bertx.objectives.base import Objective
 from bertx.types import Example, Loss, View, Vocabulary
 
@@ -25,8 +25,7 @@ class CLM(Objective):
     chunk: int = struct.field(pytree_node=False, default=32)  # positions of a row whose logits exist at a time
 
     def check(self, key: str) -> None:
-        if self.chunk < 1:
-            raise BadInput(f'{key}.chunk is {self.chunk}; 1 or more would do')
+        at_least(1, f'{key}.chunk', self.chunk)
 
     def adapt(self, config):
         return dataclasses.replace(config, causal=True)

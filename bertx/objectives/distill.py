@@ -25,7 +25,7 @@ from flax import struct
 from bertx import heads, losses
 from bertx.encoder import Encoder
 from bertx.encoder_config import EncoderConfig
-from bertx.errors import BadInput
+from bertx.errors import BadInput, at_least
 from bertx.objectives.base import Objective
 from bertx.pretrained import Pretrained, check_tokenizer
 from bertx.types import Encoded, Example, Loss, Term, View, Vocabulary
@@ -99,8 +99,7 @@ class Distill(Objective):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool | str) or value < 0):
                 raise BadInput(f'{key}.{name} is {value!r}; 0 or more, or None to leave it out, would do')
-        if self.chunk < 1:
-            raise BadInput(f'{key}.chunk is {self.chunk}; 1 or more would do')
+        at_least(1, f'{key}.chunk', self.chunk)
 
     def check_store(self, key: str, store) -> None:
         check_tokenizer(self.source, store.tokenizer)

@@ -7,21 +7,11 @@ from typing import ClassVar
 
 from flax import struct
 
-from bertx import heads
-from bertx.objectives.mlm import MLM
-from bertx.types import FIRST_CHARS, Example, View, Vocabulary
+from bertx.objectives.token_type import TokenType
+from bertx.types import FIRST_CHARS
 
 
 @struct.dataclass
-class FirstChar(MLM):
-    token_losses: ClassVar[tuple[str, ...]] = ()  # of classes
-
-    def build(self, config):
-        return heads.ClassHead(config, FIRST_CHARS)
-
-    def flops(self, config, length):
-        return 2.0 * self.k * config.width * (config.width + FIRST_CHARS)
-
-    def corrupt(self, key, example: Example, view: View, vocab: Vocabulary):
-        view, targets = super().corrupt(key, example, view, vocab)
-        return view, targets | {'label': vocab.first_char_V[targets['label']]}
+class FirstChar(TokenType):
+    table: ClassVar[str] = 'first_char_V'
+    classes: ClassVar[int] = FIRST_CHARS

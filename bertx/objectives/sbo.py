@@ -20,7 +20,7 @@ from flax import struct
 
 from bertx import heads, losses
 from bertx.encoder_config import EncoderConfig
-from bertx.errors import BadInput
+from bertx.errors import BadInput, at_least
 from bertx.objectives.base import Needs
 from bertx.objectives.mlm import MLM
 from bertx.replace import REPLACE, Split, per_unit
@@ -95,8 +95,7 @@ class SBO(MLM):
             )
         if float(self.predicted) != 1.0:
             raise BadInput(f'{key}.predicted is {float(self.predicted):g}; 1 would do, as spans are predicted whole')
-        if self.max_span_tokens < 1:
-            raise BadInput(f'{key}.max_span_tokens is {self.max_span_tokens}; 1 or more would do')
+        at_least(1, f'{key}.max_span_tokens', self.max_span_tokens)
 
     def build(self, config):
         return Heads(config, self.max_span_tokens)

@@ -4,7 +4,6 @@ Of the tokens that are written over one half is permuted as in shuffled_token.py
 random_token.py.
 """
 
-import dataclasses
 from typing import Any, ClassVar
 
 import jax
@@ -12,28 +11,24 @@ import jax.numpy as jnp
 from flax import struct
 
 from bertx.errors import BadInput
-from bertx.objectives.detection import Detection, shuffled
+from bertx.objectives.detection import shuffled
+from bertx.objectives.random_token import RandomToken
 from bertx.replace import Split
 from bertx.types import Example, Vocabulary
 from bertx.units import Selected
 
 
 @struct.dataclass
-class ShuffledRandom(Detection):
+class ShuffledRandom(RandomToken):
     classes: ClassVar[int] = 3
 
     rate: Any = 0.2  # 10 % and 10 %
     moved: Any = 0.5  # share of the written tokens that is permuted
-    random_from: str = struct.field(pytree_node=False, default='ordinary')  # see `Split`
 
     def check(self, key: str) -> None:
         super().check(key)
-        Split(random_from=self.random_from).check(key)
         if not 0.0 <= float(self.moved) <= 1.0:
             raise BadInput(f'{key}.moved is {float(self.moved):g}; a share from 0 to 1 would do')
-
-    def as_task(self) -> 'ShuffledRandom':
-        return dataclasses.replace(self, balanced=True, random_from='unigram')
 
     def write(self, key, selected: Selected, example: Example, vocab: Vocabulary):
         which_key, move_key, draw_key = jax.random.split(key, 3)

@@ -15,13 +15,15 @@ from bertx.types import TOKEN_TYPES, Example, View, Vocabulary
 @struct.dataclass
 class TokenType(MLM):
     token_losses: ClassVar[tuple[str, ...]] = ()  # of classes
+    table: ClassVar[str] = 'type_V'  # of the Vocabulary: the class of each token
+    classes: ClassVar[int] = TOKEN_TYPES
 
     def build(self, config):
-        return heads.ClassHead(config, TOKEN_TYPES)
+        return heads.ClassHead(config, self.classes)
 
     def flops(self, config, length):
-        return 2.0 * self.k * config.width * (config.width + TOKEN_TYPES)
+        return 2.0 * self.k * config.width * (config.width + self.classes)
 
     def corrupt(self, key, example: Example, view: View, vocab: Vocabulary):
         view, targets = super().corrupt(key, example, view, vocab)
-        return view, targets | {'label': vocab.type_V[targets['label']]}
+        return view, targets | {'label': getattr(vocab, self.table)[targets['label']]}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import jax
 import numpy as np
 
-from bertx.errors import BadInput, one_of
+from bertx.errors import BadInput, at_least, one_of
 from bertx.objectives.base import Needs
 from bertx.text import doc_sentences, full_sentences, pairs, segment_pair, segment_pair_original, sentence_pair, units
 from bertx.text.plan import Plan, RowOptions, ragged
@@ -36,8 +36,7 @@ def options_for(needs: Mapping[str, Needs], **settings) -> RowOptions:
         if need.units and not options.units:
             raise BadInput(f"objective {name} selects units; config.rows.units='pmi', or a file of them, would do")
     for key in ('dupe_factor', 'packing'):
-        if getattr(options, key) < 1:
-            raise BadInput(f'config.rows.{key} is {getattr(options, key)}; 1 or more would do')
+        at_least(1, f'config.rows.{key}', getattr(options, key))
     if not 0 <= options.short_probability <= 1:
         raise BadInput(f'config.rows.short_probability is {options.short_probability}; from 0 to 1 would do')
     least = pairs.SPECIALS + 2

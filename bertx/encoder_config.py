@@ -94,6 +94,11 @@ class EncoderConfig:
         blocks = self.layers + 2 * self.mask_decoder  # which applies the last one twice more
         return blocks * 2.0 * (attention + mlp)
 
+    @property
+    def flops_per_prediction(self) -> float:
+        """Forward FLOPs of `heads.TokenHead` at a position."""
+        return 2.0 * self.table_width * (self.vocab_size + self.width)
+
 
 ACTIVATIONS = {
     'gelu': lambda x: nn.gelu(x, approximate=False),

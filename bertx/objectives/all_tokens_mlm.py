@@ -81,5 +81,4 @@ class AllTokensMLM(GeneratorObjective):
         return own | {'loss': Loss(self.weight, found.pop('loss'))}, metrics | found | copied
 
     def flops(self, config, length):
-        head = 2.0 * length * config.table_width * (config.vocab_size + config.width)
-        return super().flops(config, length) + head
+        return super().flops(config, length) + length * config.flops_per_prediction

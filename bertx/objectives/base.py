@@ -85,7 +85,7 @@ class Objective:
 
     def flops(self, config: EncoderConfig, length: int) -> float:
         """Forward FLOPs of a row beyond those of the encoder's blocks."""
-        return 2.0 * getattr(self, 'k', 0) * config.table_width * (config.vocab_size + config.width)
+        return getattr(self, 'k', 0) * config.flops_per_prediction
 
     def groups(self) -> dict[str, Array]:
         """Parts of the module that have an optimizer group, with a gradient norm, of their own: path -> factor of the

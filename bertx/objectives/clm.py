@@ -34,7 +34,7 @@ class CLM(Objective):
         return heads.TokenHead(config)
 
     def flops(self, config, length):
-        return 2.0 * length * config.table_width * (config.vocab_size + config.width)
+        return length * config.flops_per_prediction
 
     def corrupt(self, key, example: Example, view: View, vocab: Vocabulary):
         segment_L = example.segment_ids

@@ -130,9 +130,8 @@ class Distill(Objective):
 
     def flops(self, config: EncoderConfig, length: int) -> float:
         teacher = self.teacher_config(config)
-        output = lambda c: 2.0 * length * c.table_width * (c.vocab_size + c.width)
-        taught = length * teacher.flops_per_token(length) + output(teacher)
-        return output(config) + taught / 3.0  # the teacher has no backward pass, which is twice the forward
+        taught = teacher.flops_per_token(length) + teacher.flops_per_prediction
+        return length * (config.flops_per_prediction + taught / 3)  # it has no way back, which costs twice as much
 
     def corrupt(self, key, example: Example, view: View, vocab: Vocabulary):
         """The view untouched; a loss on every real token."""

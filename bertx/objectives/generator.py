@@ -195,8 +195,7 @@ class GeneratorObjective(Objective):
 
     def flops(self, config: EncoderConfig, length: int) -> float:
         own = self.network(config)
-        output = 2.0 * self.k * own.table_width * (own.vocab_size + own.width)
-        return length * own.flops_per_token(length) + output
+        return length * own.flops_per_token(length) + self.k * own.flops_per_prediction
 
     def groups(self):
         return {'generator': self.generator_learning_rate} if self.own_optimizer else {}

@@ -29,5 +29,4 @@ class ReplaceMLM(GeneratorObjective):
         return own | {'loss': loss}, metrics | {'accuracy': losses.hits(logits_BKV, label_BK, weight_BK)}
 
     def flops(self, config, length):
-        head = 2.0 * self.k * config.table_width * (config.vocab_size + config.width)
-        return super().flops(config, length) + head
+        return super().flops(config, length) + self.k * config.flops_per_prediction

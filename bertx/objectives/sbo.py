@@ -101,9 +101,8 @@ class SBO(MLM):
         return Heads(config, self.max_span_tokens)
 
     def flops(self, config, length):
-        token = config.table_width * (config.vocab_size + config.width)
-        span = config.width * (2 * config.width + PLACE_WIDTH) + token
-        return 2.0 * self.k * (token + span)
+        span = 2.0 * config.width * (2 * config.width + PLACE_WIDTH)
+        return self.k * (span + 2 * config.flops_per_prediction)
 
     def corrupt(self, key, example: Example, view: View, vocab: Vocabulary):
         view, targets = super().corrupt(key, example, view, vocab)

@@ -169,6 +169,13 @@ def test_an_encoder_that_will_not_do_is_refused_before_it_trains_and_else_noted(
     assert 'failed: 1 stopped' in text and 'exceeds config.encoder.max\\_positions 32' in text
 
 
+def test_a_run_that_is_measured_on_nothing_has_a_table(tmp_path):
+    folder = RunFolder(tmp_path / 'none-s0-0')  # of config.data.test=0
+    folder.path.mkdir()
+    folder.finish({'arm': 'none', 'seed': 0, 'step': 1, 'tokens': 1, 'flops': 1.0, 'wall_s': 1.0}, [])
+    assert 'nothing was measured' in tables.make([folder]).markdown()
+
+
 @pytest.mark.parametrize(
     ('change', 'message'),
     [

@@ -219,7 +219,9 @@ def test_frozen_features_train_the_head_alone(source, tasks, tmp_path, features)
     jax.tree.map(np.testing.assert_array_equal, found['encoder'], hf.read(source)[1]['encoder'])
     start, end = initial(p.job)['heads_tag'], found['heads_tag']
     assert all(np.abs(a - b).max() > 0 for a, b in zip(jax.tree.leaves(start), jax.tree.leaves(end), strict=True))
-    assert p.folder.result['values'][0]['head'] == 'frozen'
+    result = p.folder.result
+    assert result['values'][0]['head'] == 'frozen'
+    assert result['flops'] == result['tokens'] * p.job.encoder.flops_per_token(20)  # nothing goes back through it
 
 
 def test_the_second_to_last_layer_is_the_second_to_last():
@@ -312,14 +314,16 @@ sweep = lambda: [{{'arm': str(rate), 'optimizer.learning_rate': rate}} for rate 
 
 def test_the_command(source, tasks, tmp_path):
     """Of a task without a test split, as GLUE's are: its figures are of dev, and the table says so."""
-    (tmp_path / 'config.py').write_text(COMMAND.format(task=tasks['classify'] | {'test': ''}, rates=(1e-3, 1e-4)))
+    untested = tasks['classify'] | {'test': '', 'metric': 'matthews'}
+    (tmp_path / 'config.py').write_text(COMMAND.format(task=untested, rates=(1e-3, 1e-4)))
     words = [sys.executable, '-m', 'experiments.finetune', f'--config={tmp_path}/config.py']
     words += [f'--workdir={tmp_path}/work', f'--init_from={source}']
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert 'topic train: 48 examples' in done.stderr
     text = (tmp_path / 'work' / 'table.md').read_text()
-    assert 'topic dev finetuned' in text and '- dev: on the validation split' in text
+    assert '- matthews on the validation split' in text and 'topic dev finetuned: matthews' in text
+    assert '- dev: on the validation split' in text
     assert 'majority' in text and 'failed: 0 stopped' in text
 
 

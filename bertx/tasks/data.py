@@ -118,7 +118,8 @@ def _groups(task: Task, items: list[Record]) -> list[list[Record]]:
     """What is to stay together: the passages of a query, the questions on a context."""
     found: dict[Any, list[Record]] = {}
     for i, record in enumerate(items):
-        found.setdefault(task.group(record) or (i,), []).append(record)
+        group = task.group(record)
+        found.setdefault((i,) if group is None else group, []).append(record)
     return list(found.values())
 
 

@@ -3,4 +3,4 @@
 __version__ = '0.1.0'
 
 # Part of every run's hash: raise it with any change that alters the numbers a run comes out with.
-NUMERICS_VERSION = 4
+NUMERICS_VERSION = 5

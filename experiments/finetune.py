@@ -12,6 +12,7 @@ from absl import flags
 from etils import epath
 
 from bertx import locks
+from bertx.errors import BadInput
 from bertx.tasks import downstream
 from experiments import cli, report
 
@@ -20,9 +21,12 @@ INIT_FROM = flags.DEFINE_string('init_from', '', 'The same as --config.init_from
 
 def main() -> int:
     config, workdir = cli.CONFIG.value, epath.Path(cli.workdir())
+    path = cli.config_file()
+    if 'tasks' not in config:
+        raise BadInput(f'--config={path} names no tasks; configs/finetune/base.py, or one made from it, would do')
     if INIT_FROM.value:
         config.init_from = INIT_FROM.value
-    grid = runpy.run_path(cli.config_file()).get('sweep', lambda: [{'arm': 'run'}])()
+    grid = cli.called(path, {'sweep': lambda: [{'arm': 'run'}]} | runpy.run_path(path), 'sweep')
     planned = downstream.plan(config, grid, workdir / 'runs')
     for line in dict.fromkeys(line for p in planned for line in p.job.data.about()):
         cli.console.print(line, highlight=False)
@@ -30,7 +34,7 @@ def main() -> int:
     with locks.alone_in(workdir):
         failed = downstream.run_all(planned, cli.bar)
     if any(p.folder.done for p in planned):
-        report.write(workdir, [p.folder for p in planned], split=downstream.reported(planned))
+        report.write(workdir, [p.folder for p in planned])
     for p in planned:
         for name in (p.folder.result or {}).get('collapsed', ()):
             cli.console.print(f'failed run: {p.id} says the same of every example of {name}', style='red')

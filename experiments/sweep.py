@@ -16,7 +16,6 @@ import pathlib
 import runpy
 import sys
 import time
-from typing import Any
 
 import jax
 from absl import flags
@@ -29,6 +28,7 @@ from bertx.report import published
 from bertx.scheduling import cluster, engine, slices
 from bertx.tasks import downstream
 from experiments import cli, devices, dry_run, live, report
+from experiments.cli import called
 from experiments.engines import ADDRESS, ENGINE, WORKERS
 
 DRY_RUN = flags.DEFINE_bool('dry_run', False, 'List the runs, with what they will take, and end.')
@@ -61,18 +61,6 @@ def tuned(path: str) -> tuple[ConfigDict, sweep.Sweep] | None:
     names = runpy.run_path(path)
     both = ('get_downstream', 'downstream')
     return (called(path, names, both[0]), called(path, names, both[1])) if 'downstream' in names else None
-
-
-def called(path: str, names: dict[str, Any], name: str) -> Any:
-    """What a function of the config file returns. Raises BadInput for whatever goes wrong in it."""
-    try:
-        return names[name]()
-    except BadInput:
-        raise
-    except KeyError as error:
-        raise BadInput(f'--config={path}: {name}() is not there, or has no key {error}') from None
-    except Exception as error:  # noqa: BLE001 - a person's own code
-        raise BadInput(f'--config={path}: {name}() fails with {type(error).__name__}: {error}') from None
 
 
 def work(arguments: list[str]) -> int:
@@ -112,8 +100,7 @@ def run_all(progress: engine.Progress, begun: float | None = None) -> tuple[list
         cli.console.print(f'{len(grid) - len(planned)} points are the same as others', highlight=False)
     further = tuned(path)
     if further:
-        for store in {p.store for p in planned}:
-            downstream.check(*further, store.tokenizer)
+        downstream.check(*further, {(p.store.tokenizer, p.run.encoder) for p in planned})
     for line in sweep.describe(planned):
         cli.console.print(line, highlight=False)
     if DRY_RUN.value:

@@ -104,17 +104,10 @@ def losses(job, some) -> list[float]:
 @torch.no_grad()
 def scores(model, spec, job, split: str):
     """The task's scores of the split, by the same decoding as ours."""
-    (task,), (name,) = job.tasks.values(), job.tasks
-    inputs, records, outputs = job.data.inputs[name, split], job.data.records[name, split], []
+    (name,), said = job.tasks, jax.jit(functools.partial(heads.said, spec))
     model.eval()
-    said = jax.jit(functools.partial(heads.said, spec))
-    for i in range(0, len(inputs.rows), 64):
-        rows = np.arange(i, min(i + 64, len(inputs.rows)))
-        batch = batches.padded(inputs, rows, task, job.data.buckets, 64, job.tokenizer.pad_id)
-        found = jax.device_get(said(logits_of(model, batch).numpy(), batch))
-        outputs += [jax.tree.map(lambda x: x[b], found) for b in range(len(rows))]  # noqa: B023 - called at once
-    predictions = task.predict(outputs, inputs, records)
-    return task, records, predictions
+    predictions = finetune.predicted(job, name, split, lambda batch: said(logits_of(model, batch).numpy(), batch))
+    return job.tasks[name], job.data.records[name, split], predictions
 
 
 def fit(job) -> tuple[float, float]:

@@ -2,7 +2,13 @@
 
 import contextlib
 import json
+import logging
+import pathlib
+import runpy
 import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -13,13 +19,17 @@ from weights import params, small, wordpieces
 
 from bertx import hf
 from bertx.errors import BadInput
+from bertx.results import RunFolder
 from bertx.tasks import downstream, finetune, heads, layer_rates
 from bertx.tasks import job as jobs
 from bertx.tasks.job import initial
 from bertx.tasks.step import optimizer, trainer
+from bertx.types import DropoutRates
 from configs.finetune import base
 from configs.finetune.base import task
+from experiments import finetune as command
 
+ROOT = pathlib.Path(__file__).parents[1]
 KINDS = ('classify', 'regress', 'rank', 'tag', 'qa')
 
 
@@ -193,8 +203,9 @@ def test_what_a_run_starts_from(source, tasks):
     plain = initial(jobs.prepare(settings(source, tasks, 'classify')))
     same = lambda a, b: all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
     assert same(plain['encoder'], theirs['encoder']) and same(plain['heads_classify']['pooler'], theirs['pooler'])
-    top = initial(jobs.prepare(settings(source, tasks, 'classify', train__reinit_layers=1)))['encoder']['layers']
-    kernel, old = top['mlp_in']['kernel'], theirs['encoder']['layers']['mlp_in']['kernel']
+    top = initial(jobs.prepare(settings(source, tasks, 'classify', train__reinit_layers=1)))
+    assert not same(top['heads_classify']['pooler'], theirs['pooler'])  # as Zhang et al. 2021 have it
+    kernel, old = top['encoder']['layers']['mlp_in']['kernel'], theirs['encoder']['layers']['mlp_in']['kernel']
     assert np.array_equal(kernel[:2], old[:2]) and not np.isclose(kernel[2], old[2]).any()
     random = initial(jobs.prepare(settings(source, tasks, 'classify', random=True)))
     assert not np.array_equal(random['encoder']['layers']['mlp_in']['kernel'], old)
@@ -208,7 +219,9 @@ def test_frozen_features_train_the_head_alone(source, tasks, tmp_path, features)
     jax.tree.map(np.testing.assert_array_equal, found['encoder'], hf.read(source)[1]['encoder'])
     start, end = initial(p.job)['heads_tag'], found['heads_tag']
     assert all(np.abs(a - b).max() > 0 for a, b in zip(jax.tree.leaves(start), jax.tree.leaves(end), strict=True))
-    assert p.folder.result['values'][0]['head'] == 'frozen'
+    result = p.folder.result
+    assert result['values'][0]['head'] == 'frozen'
+    assert result['flops'] == result['tokens'] * p.job.encoder.flops_per_token(20)  # nothing goes back through it
 
 
 def test_the_second_to_last_layer_is_the_second_to_last():
@@ -216,6 +229,15 @@ def test_the_second_to_last_layer_is_the_second_to_last():
     chosen = lambda name: heads.chosen(name, states).ravel().tolist()
     assert chosen('second_to_last') == [3] and chosen('sum_last_4') == [10] and chosen('embeddings') == [0]
     assert chosen('concat_last_4') == [1, 2, 3, 4] and chosen('sum_all') == [10]
+
+
+@pytest.mark.parametrize('kind', ['qa', 'tag'])
+def test_the_head_of_answers_has_no_dropout(kind):
+    config, x_BLD = small('bert'), np.ones((2, 3, small('bert').width), np.float32)
+    head, half = heads.TaskHead(config, heads.HeadSpec(kind, 2)), np.float32(0.5)
+    params, key = head.init(jax.random.key(0), x_BLD), {'dropout': jax.random.key(1)}
+    found = head.apply(params, x_BLD, DropoutRates(half, half), rngs=key)
+    assert np.array_equal(found, head.apply(params, x_BLD)) == (kind == 'qa')  # as run_squad.py has it
 
 
 @pytest.mark.parametrize('features', ['', 'mix'])
@@ -243,15 +265,80 @@ def test_several_tasks_share_an_encoder_in_the_given_shares(source, tasks, tmp_p
     drawn = [name for _, (name, _) in zip(range(2000), p.job.batches(), strict=False)]
     shares = [drawn.count(name) / 2000 for name in ('classify', 'tag', 'qa')]
     np.testing.assert_allclose(shares, [0.5, 0.3, 0.2], atol=0.03)
-    config.mix.shares = (1, 2)
-    [stuck] = downstream.plan(config, [{}], epath.Path(tmp_path))
-    assert 'config.mix.shares' in str(downstream.run_all([stuck], lambda *_: silent()))
 
 
 def test_a_run_that_says_one_thing_only_is_reported(source, tasks, tmp_path):
     config = settings(source, tasks, 'classify', optimizer__learning_rate=1e-9, train__steps=1)
     [p] = run(config, tmp_path)
     assert p.folder.result['collapsed'] == ['classify']
+
+
+def test_a_killed_run_starts_over(source, tasks, tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, 'bertx')
+    config = settings(source, tasks, 'classify', buckets=(12,), train__save_weights=False)
+    [whole] = run(config, tmp_path / 'a')
+    config.train.save_weights = True
+    [p] = downstream.plan(config, [{'arm': 'run'}], epath.Path(tmp_path / 'b'))
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunFolder, 'finish', killed)  # the weights are written, the result is not
+    with pytest.raises(KeyboardInterrupt):
+        downstream.run_all([p], lambda *_: silent())
+    monkeypatch.undo()
+    weights = lambda: finetune.checkpoint.Trained(p.folder.checkpoints).params()['encoder']
+    old = weights()
+    p.folder.checkpoints.rmtree()
+    finetune.checkpoint.write_parameters(p.folder.checkpoints, jax.tree.map(np.zeros_like, {'encoder': old}), {})
+    run(config, tmp_path / 'b')
+    jax.tree.map(np.testing.assert_array_equal, weights(), old)
+    assert p.folder.metrics() == whole.folder.metrics()
+    assert p.folder.result['values'] == whole.folder.result['values']
+    assert p.folder.result['tokens'] == p.folder.metrics()[-1]['tokens'] < p.job.steps * 8 * 20  # of short batches
+    assert 'without its weights' not in caplog.text
+    run(config, tmp_path / 'a')
+    assert 'is done, without its weights: delete its folder to train it again' in caplog.text
+
+
+COMMAND = """
+from configs.finetune import base
+def get_config():
+    config = base.get_config(topic={task})
+    config.update(length=20, buckets=())
+    config.train.update(batch=8, epochs=1)
+    return config
+sweep = lambda: [{{'arm': str(rate), 'optimizer.learning_rate': rate}} for rate in {rates}]
+"""
+
+
+def test_the_command(source, tasks, tmp_path):
+    """Of a task without a test split, as GLUE's are: its figures are of dev, and the table says so."""
+    untested = tasks['classify'] | {'test': '', 'metric': 'matthews'}
+    (tmp_path / 'config.py').write_text(COMMAND.format(task=untested, rates=(1e-3, 1e-4)))
+    words = [sys.executable, '-m', 'experiments.finetune', f'--config={tmp_path}/config.py']
+    words += [f'--workdir={tmp_path}/work', f'--init_from={source}']
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert 'topic train: 48 examples' in done.stderr
+    text = (tmp_path / 'work' / 'table.md').read_text()
+    assert '- matthews on the validation split' in text and 'topic dev finetuned: matthews' in text
+    assert '- dev: on the validation split' in text
+    assert 'majority' in text and 'failed: 0 stopped' in text
+
+
+@pytest.mark.parametrize(
+    ('file', 'message'),
+    [('config.py', r'sweep\(\) fails with ZeroDivisionError'), ('base.py', 'names no tasks; configs/finetune/base.py')],
+)
+def test_a_config_that_will_not_do_is_one_line(tasks, tmp_path, monkeypatch, file, message):
+    (tmp_path / 'config.py').write_text(COMMAND.format(task=tasks['classify'], rates='[1 / 0]'))
+    path = str(tmp_path / file if file == 'config.py' else ROOT / 'configs' / file)
+    config = SimpleNamespace(value=runpy.run_path(path)['get_config']())
+    for name, value in {'CONFIG': config, 'config_file': lambda: path, 'workdir': lambda: str(tmp_path)}.items():
+        monkeypatch.setattr(command.cli, name, value)
+    with pytest.raises(BadInput, match=message):
+        command.main()
 
 
 def test_early_stopping_keeps_the_best(source, tasks, tmp_path):
@@ -281,6 +368,7 @@ def test_early_stopping_keeps_the_best(source, tasks, tmp_path):
         ({'buckets': (2,)}, 'config.buckets begins with 2'),
         ({'use': ('clasify',)}, "did you mean 'classify'"),
         ({'init_from': ''}, 'config.init_from is empty'),
+        ({'mix__shares': (1, 2)}, 'config.mix.shares'),
     ],
 )
 def test_bad_settings_are_one_line_that_names_the_key(source, tasks, change, message):

@@ -16,7 +16,7 @@ from bertx.tasks import metrics, squad
 
 seqeval = pytest.importorskip('seqeval.metrics')
 
-TAGS = st.sampled_from(['O', 'B-PER', 'I-PER', 'B-LOC', 'I-LOC', 'I-a-b'])
+TAGS = st.sampled_from(['O', 'B-PER', 'I-PER', 'B-LOC', 'I-LOC', 'I-a-b', 'E-PER', 'S-PER', 'B', 'I', 'E', 'S', 'B-'])
 SENTENCES = st.lists(st.lists(st.tuples(TAGS, TAGS), min_size=1, max_size=9), min_size=1, max_size=4)
 
 
@@ -24,6 +24,7 @@ SENTENCES = st.lists(st.lists(st.tuples(TAGS, TAGS), min_size=1, max_size=9), mi
 @given(SENTENCES)
 @example([[('B-PER', 'I-PER'), ('I-LOC', 'I-LOC'), ('I-PER', 'B-PER')]])
 @example([[('O', 'O')]])
+@example([[('B', 'I'), ('I', 'I'), ('S-PER', 'E-PER'), ('E-PER', 'I-PER')]])
 def test_entity_f1_is_seqevals(pairs):
     gold, said = ([[pair[i] for pair in sentence] for sentence in pairs] for i in (0, 1))
     theirs = seqeval.f1_score(gold, said, zero_division=0)

@@ -15,6 +15,7 @@ from bertx.tasks import data, sotu, sources
 from bertx.tasks.batches import mixture, padded, plan
 from bertx.tasks.classify import encode_texts
 from bertx.tasks.qa import QA, Answer, located
+from bertx.text import datasets
 from configs.finetune import base
 from configs.finetune.base import task
 
@@ -45,6 +46,9 @@ def test_files(tmp_path):
     )  # fmt: skip
     assert rows(f'{tmp_path}/b.csv + {tmp_path}/c.jsonl')[0] == [{'x': 'a, "b"', 'y': '2'}, {'x': 'c', 'y': 3}]
     assert rows(tmp_path / 'd.tsv.gz', header=False)[0] == [{'0': 'd', '1': '4'}]
+    marked = '\ufeff' + (tmp_path / 'c.jsonl').read_text()
+    (tmp_path / 'f.jsonl').write_text(marked)  # a byte order mark
+    assert rows(tmp_path / 'f.jsonl') == rows(tmp_path / 'c.jsonl')
     assert rows(tmp_path / 'e.conll')[0] == [
         {'words': ['EU', 'rejects'], 'tags': ['B-ORG', 'VBZ']}, {'words': ['no'], 'tags': ['O']}
     ]  # fmt: skip
@@ -63,6 +67,10 @@ def test_files(tmp_path):
         ('a.json', '{"data": [{}]}', "is not in SQuAD's format"),
         ('a.jsonl', '[1]', 'is not an object with named values a line'),
         ('a.tsv.gz', 'text\tlabel\n', 'cannot be read'),
+        ('a.tsv.gz', gzip.compress(b'text', mtime=0)[:10] + b'\xff' * 20, 'cannot be read'),
+        ('a.json', '[' * 100_000, 'cannot be read'),
+        ('a.jsonl', '{"text": "\\ud800", "label": "1"}\n', 'half a character'),
+        ('a.csv', 'text,label\n"a,1\nb,2\n', 'a quote that is not closed'),
     ],
 )
 def test_what_cannot_be_read_is_one_line(tmp_path, name, content, message):
@@ -77,8 +85,9 @@ def test_what_cannot_be_read_is_one_line(tmp_path, name, content, message):
 def test_a_column_that_is_named_must_be_there(tmp_path):
     (tmp_path / 'a.jsonl').write_text('{"text": "a", "other": "b", "label": "1"}\n' * 3)
     columns = {'text': 'text', 'label': 'label'}
-    with pytest.raises(BadInput, match="columns.pair: column 'othr' is unknown; did you mean 'other'"):
-        load(t=task('classify', str(tmp_path / 'a.jsonl'), columns=columns | {'pair': 'othr'}))
+    for role in ('pair', 'id'):
+        with pytest.raises(BadInput, match=f"columns.{role}: column 'othr' is unknown; did you mean 'other'"):
+            load(t=task('classify', str(tmp_path / 'a.jsonl'), columns=columns | {role: 'othr'}))
 
 
 @pytest.mark.parametrize(
@@ -133,6 +142,50 @@ def test_odd_examples_are_counted(tmp_path):
     np.testing.assert_allclose(balanced.class_weights['t'], [3 / 4, 3 / 2])
 
 
+@pytest.mark.parametrize('labels', [('²', '1'), ('--1', '1')])
+def test_labels_that_are_nearly_numbers(tmp_path, labels):
+    (tmp_path / 'a.tsv').write_text('text\tlabel\n' + ''.join(f'a\t{label}\n' for label in labels * 2))
+    found = load(t=task('classify', f'{tmp_path}/a.tsv', columns={'text': 'text', 'label': 'label'}))
+    assert found.tasks['t'].labels == sorted(labels)
+
+
+def test_passages_of_a_query_and_questions_on_a_context_stay_together(tmp_path):
+    lines = [f'q{i // 5}\tp{i}\t{int(i % 5 == 0)}' for i in range(40)]
+    (tmp_path / 'a.tsv').write_text('\n'.join(['text\tpair\tlabel', *lines]) + '\n')
+    qa = {'id': 1, 'question': 'q', 'answers': [{'text': 'a', 'answer_start': 0}]}
+    paragraphs = [{'context': f'a {c}', 'qas': [qa] * 5} for c in range(8)]
+    (tmp_path / 'a.json').write_text(json.dumps({'data': [{'paragraphs': paragraphs}]}))
+    for kind, file, names, role in (
+        ('rank', 'a.tsv', ('text', 'pair', 'label'), 'query'),
+        ('qa', 'a.json', ('question', 'context', 'answers'), 'context'),
+    ):
+        spec, columns = f'{tmp_path}/{file}', {name: name for name in names}
+        config = base.get_config(t=task(kind, spec, test=spec, columns=columns)).to_dict() | {'buckets': ()}
+        config['evaluation']['examples'] = 12
+        found = data.load(config, TOKENIZER).records
+        count = {split: Counter(record[role] for record in found['t', split]) for split in ('train', 'dev', 'test')}
+        assert {split: list(n.values()) for split, n in count.items()} == {'train': [5] * 7, 'dev': [5], 'test': [5, 5]}
+        assert not count['train'].keys() & count['dev'].keys()
+
+
+def test_one_class_is_reported_of_every_split(tmp_path):
+    (tmp_path / 'two.tsv').write_text('text\tlabel\na\tx\nb\ty\n')
+    (tmp_path / 'one.tsv').write_text('text\tlabel\na\tx\nb\tx\n')
+    columns = {'text': 'text', 'label': 'label'}
+    lines = load(
+        t=task('classify', f'{tmp_path}/two.tsv', f'{tmp_path}/one.tsv', f'{tmp_path}/two.tsv', columns)
+    ).about()
+    assert ['a single one' in line for line in lines] == [False, True, False]
+
+
+def test_tags_without_entities_want_another_metric(tmp_path):
+    (tmp_path / 'a.conll').write_text('the DT\ndog NN\n\n' * 3)
+    columns = {'words': 'words', 'tags': 'tags'}
+    with pytest.raises(BadInput, match="tasks.t.metric: no tag begins with B- or I-; metric='accuracy' would do"):
+        load(t=task('tag', f'{tmp_path}/a.conll', columns=columns))
+    assert load(t=task('tag', f'{tmp_path}/a.conll', columns=columns, metric='accuracy')).tasks['t'].labels
+
+
 def test_tags_go_to_first_pieces(tmp_path):
     (tmp_path / 'a.conll').write_text('abc B-x\n\u200b O\nde O\nfg I-x\n')
     found = load(
@@ -170,11 +223,18 @@ def test_windows(tmp_path):
                [(1, 3, 3, 5), (9, 6, 7, 8), (2, 3, 3, 9), (7, 4, 5, 1), (1, 3, 3, 2), (1, 3, 3, 3)]]  # fmt: skip
     said = t.predict(outputs, inputs, records)
     assert said == [Answer('f g', 5 - 9), Answer('bb', 1 - 7)]
+    long = {'id': 4, 'question': 'q' * 65, 'answers': [{'text': context, 'answer_start': 0}]}
+    (tmp_path / 'a.json').write_text(json.dumps({'data': [{'paragraphs': [{'context': context, 'qas': [long] * 2}]}]}))
+    data._load.cache_clear()
+    lines = load(72, t=task('qa', spec, spec, columns=columns)).about()
+    assert all('questions cut to 64 pieces: 2' in line for line in lines)
+    assert all('answers that no window holds whole, read as none: 2' in line for line in lines)
 
 
 def test_located():
     assert located('ab ab ab', 'ab', 3) == 3
     assert located('ab ab ab', 'ab', 5) == 6
+    assert located('ab abx', 'ab', -3) == 0
     assert located('ab', 'zz', 0) is None and located('ab', '', 0) is None
 
 
@@ -187,6 +247,15 @@ def test_no_answer_follows_the_threshold_of_dev():
     scores = {name: sums.sum() / weights.sum() for name, (sums, weights) in t.score(records, said).items()}
     assert scores == {'f1': 1, 'exact': 1, 'f1_answerable': 1, 'f1_unanswerable': 1}
     assert t.score(records, [Answer('', 0), Answer('z', -9), Answer('y', 0)])['f1'][0].tolist() == [0, 0, 1]
+
+
+def test_the_threshold_is_chosen_by_the_metric():
+    records = [{'answers': ['x y']}, {'answers': []}]
+    said = [Answer('x', 0.0), Answer('z', 0.0)]  # half an answer is worth as much as half of no answer
+    for metric, kept in (('f1', 'x'), ('exact', '')):
+        t = QA('t', task('qa', '', no_answer=True, metric=metric))
+        t.tune([records[0]] * 2 + [records[1]], [said[0]] * 2 + [said[1]])
+        assert t.says(said[0]) == kept
 
 
 def test_batches_hold_each_row_once_and_have_few_shapes():
@@ -242,6 +311,18 @@ def test_real_answers_that_do_not_stand_at_their_offset(name, odd):
     assert moved + counts['answers that the context does not hold'] == odd
 
 
+def test_the_named_data_set_is_there():
+    from configs.finetune import real, tfds
+
+    with pytest.raises(BadInput, match="data set 'mprc' is unknown; did you mean 'mrpc'"):
+        real.get_config('mprc,DATA')
+    assert 'split=validation_mismatched' in tfds.get_config('glue/mnli,').tasks['glue-mnli'].test
+
+
+def test_a_plus_in_a_folder_is_one():
+    assert datasets.query('x?data_dir=/a+b%20c', 'x', ('data_dir',)) == ('x', {'data_dir': '/a+b c'})
+
+
 @pytest.fixture(scope='module')
 def prepared(tmp_path_factory):
     """Data sets with the features that tfds documents for glue, conll2003, squad and xquad."""
@@ -277,7 +358,7 @@ def prepared(tmp_path_factory):
     ], ('train', 'dev', 'test'))  # fmt: skip
     answers = f.Sequence({'text': f.Text(), 'answer_start': np.int32})
     squad = {'id': f.Text(), 'title': f.Text(), 'context': f.Text(), 'question': f.Text(), 'answers': answers}
-    some = [{'id': str(i), 'title': 't', 'context': 'é bc', 'question': 'q', 'answers':
+    some = [{'id': str(i), 'title': 't', 'context': 'é bc' + ' d' * (i > 4), 'question': 'q', 'answers':
              {'text': ['bc'], 'answer_start': [2]}} for i in range(9)]  # fmt: skip
     build('squad', 'v1.1', squad, some)
     build('xquad', 'en', squad, some, ('test', 'translate-dev'))
@@ -291,7 +372,7 @@ def prepared(tmp_path_factory):
         ('glue/stsb', ('a', 'b', 0.5)),
         ('conll2003', (['U', 'N'], ['B-PER', 'O'])),
         ('squad', ('é bc', ['bc'], (2, 4))),  # whose first configuration is v1.1
-        ('xquad/en', ('é bc', ['bc'], (2, 4))),
+        ('xquad/en', ('é bc d', ['bc'], (2, 4))),  # the questions on 'é bc' are cut off for dev
     ],
 )
 def test_tensorflow_datasets_without_tensorflow(prepared, name, expected):
@@ -304,6 +385,9 @@ def test_tensorflow_datasets_without_tensorflow(prepared, name, expected):
     keys = keys.get(name.split('/')[0], ('context', 'answers', 'span'))
     assert 'tensorflow' not in sys.modules
     assert expected in [tuple(record[key] for key in keys) for record in records]
+    if name == 'glue/stsb':
+        found_too, _ = rows(f'tfds:{name}:1.0.0?data_dir={prepared}')
+        assert [row['label'] for row in found_too].count(None) == 1
     if name.startswith('glue'):
         hidden = 3 if name == 'glue/mrpc' else 1
         assert f'without a label, not trained on: {hidden}' in '\n'.join(found.about())

@@ -14,7 +14,9 @@ from bertx.errors import BadInput, unknown
 from bertx.results import RunFolder
 
 METRIC = 'accuracy'
-DOWNSTREAM = ('finetuned', 'frozen')  # heads of downstream tasks, which are measured by a metric of their own
+DEV = 'dev '  # before a downstream head: figures of the validation split, where test has none
+# heads of downstream tasks, which are measured by a metric of their own
+DOWNSTREAM = ('finetuned', 'frozen', f'{DEV}finetuned', f'{DEV}frozen')
 
 Column = tuple[str, str]  # task, and head: 'refit' or 'own', or one of DOWNSTREAM
 
@@ -48,7 +50,7 @@ class Arm:
         """Sums [R, N] of these runs, and the weights [N] that they share."""
         try:
             metric = metric_of(self.results[seeds[0]]['values'], column, split) or METRIC
-            read = [self.runs[seed].predictions(*column, split, metric) for seed in seeds]
+            read = [self.runs[seed].predictions(*place(column, split), metric) for seed in seeds]
         except FileNotFoundError as error:
             raise BadInput(f'{error.filename} is missing, though its run counts as finished') from None
         except (zipfile.BadZipFile, ValueError, KeyError, EOFError):
@@ -62,10 +64,16 @@ class Arm:
         return np.stack([sum_N for sum_N, _ in read]), weight_N
 
 
+def place(column: Column, split: str) -> tuple[str, str, str]:
+    """Task, head and split of a column's figures."""
+    task, head = column
+    return (task, head.removeprefix(DEV), 'validation') if head.startswith(DEV) else (task, head, split)
+
+
 def metric_of(values: Iterable[dict[str, Any]], column: Column, split: str) -> str | None:
     """What a column shows: accuracy; of a downstream task, or its majority baseline, what stands first."""
-    there = [v['metric'] for v in values if (v['task'], v['head'], v['split']) == (*column, split)]
-    if column[1] in (*DOWNSTREAM, 'majority'):
+    there = [v['metric'] for v in values if (v['task'], v['head'], v['split']) == place(column, split)]
+    if column[1].removeprefix(DEV) in (*DOWNSTREAM, 'majority'):
         return there[0] if there else None
     return METRIC if METRIC in there else None
 
@@ -93,17 +101,22 @@ def arms(folders: Iterable[RunFolder]) -> list[Arm]:
 
 
 def columns_of(found: list[Arm], split: str) -> list[Column]:
-    """Tasks in order of appearance, MLM first and downstream ones last; of each, the refitted head before the own."""
+    """Tasks in order of appearance, MLM first and downstream ones last; of each, the refitted head before the own.
+
+    A downstream task without figures on test, having no labels there, has those on dev.
+    """
     values = [v for arm in found for result in arm.results.values() for v in result['values']]
     values = [v for v in values if v['metric'] == METRIC or v['head'] in DOWNSTREAM]
-    mine = [v for v in values if v['split'] == split]
+    mine = dict.fromkeys((v['task'], v['head']) for v in values if v['split'] == split)
+    if split == 'test':
+        dev = [(v['task'], v['head']) for v in values if v['split'] == 'validation' and v['head'] in DOWNSTREAM]
+        mine |= {(task, DEV + head): None for task, head in dev if (task, head) not in mine}
     if values and not mine:
         raise unknown('split', split, {v['split'] for v in values})
-    downstream = {v['task'] for v in mine if v['head'] in DOWNSTREAM}
+    downstream = {task for task, head in mine if head in DOWNSTREAM}
     order = lambda task: (task in downstream, task != 'mlm')
-    tasks = dict.fromkeys(sorted((v['task'] for v in mine), key=order))
-    present = {(v['task'], v['head']) for v in mine}
-    return [(task, head) for task in tasks for head in ('refit', 'own', *DOWNSTREAM) if (task, head) in present]
+    tasks = dict.fromkeys(sorted((task for task, _ in mine), key=order))
+    return [(task, head) for task in tasks for head in ('refit', 'own', *DOWNSTREAM) if (task, head) in mine]
 
 
 def _names(arm: str, folders: list[RunFolder]) -> list[str]:

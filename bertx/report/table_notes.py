@@ -2,7 +2,7 @@
 
 import math
 
-from bertx.report.arms import DOWNSTREAM, METRIC, metric_of
+from bertx.report.arms import DEV, DOWNSTREAM, METRIC, Column, metric_of, place
 from bertx.report.power import POWER, detectable
 from bertx.report.table import ABSENT, ALPHA, FAILED, MARK, Table
 from bertx.results import RunFolder, read_json
@@ -14,17 +14,26 @@ FEW_SEEDS = 5  # MultiBERTs (arXiv:2106.16163) advises at least 5 pretraining se
 def about_cells(table: Table) -> list[str]:
     """What the figures, the marks and the columns are."""
     if not table.cells:
-        return ['no run has finished']
+        finished = any(arm.runs for arm in table.arms)
+        return ['nothing was measured' if finished else 'no run has finished', *_downstream(table)]
     scores = [cell.score for cell in table.cells.values()]
     runs = {score.runs for score in scores}
     seeds = str(max(runs)) if len(runs) == 1 else f'{min(runs)} to {max(runs)}'
     sizes = {task: cell.score.examples for (_, (task, _)), cell in table.cells.items()}
     examples = ', '.join(f'{task} {n:,}' for task, n in sizes.items())
     methods = ' or '.join(dict.fromkeys(score.method for score in scores))
+    metrics = ' or '.join(dict.fromkeys(_metric(table, column) for column in table.columns))
+    dev = [head.startswith(DEV) for _, head in table.columns]
+    split = 'validation' if all(dev) else table.split
     notes = [
-        f'{METRIC} on the {table.split} split, with 95 % intervals over seeds and examples together ({methods}); '
+        f'{metrics} on the {split} split, with 95 % intervals over seeds and examples together ({methods}); '
         f'seeds: {seeds}; examples: {examples}'
     ]
+    if any(dev):
+        notes.append(
+            f'{DEV.strip()}: on the validation split, for want of labels on test; checkpoints and settings were chosen '
+            'there too, so these figures are too high'
+        )
     if 1 in runs:
         notes.append('one run: an interval over examples only; it says nothing of other seeds, so it gets no mark')
     if min(runs) < FEW_SEEDS:
@@ -73,9 +82,9 @@ def _downstream(table: Table) -> list[str]:
     """What downstream figures are, and how many of their runs failed."""
     notes = []
     for column in [column for column in table.columns if column[1] in DOWNSTREAM]:
-        values = [r['values'] for arm in table.arms for r in arm.results.values()]
-        metric = next(filter(None, (metric_of(v, column, table.split) for v in values)))
-        mine = [v for many in values for v in many if (v['task'], v['head'], v['metric']) == (*column, metric)]
+        metric, at = _metric(table, column), place(column, table.split)
+        values = [v for arm in table.arms for result in arm.results.values() for v in result['values']]
+        mine = [v for v in values if (v['task'], v['head'], v['split'], v['metric']) == (*at, metric)]
         seeds = sorted({v.get('fine_tuning_seeds', 1) for v in mine})
         rates = sorted({f'{v["learning_rate"]:g}' for v in mine if 'learning_rate' in v})
         chosen = f'; learning rate {" or ".join(rates)}' if rates else ''
@@ -86,12 +95,22 @@ def _downstream(table: Table) -> list[str]:
         folder.read('downstream.json') or folder.result or {} for arm in table.arms for folder in arm.runs.values()
     ]
     count = lambda key: sum(x if isinstance(x := result.get(key, 0), int) else bool(x) for result in found)
-    if notes:
+    # a fine-tuning run of its own says what collapsed, if it stopped too
+    stopped = count('failed') + sum('collapsed' in (f.result or {}) for arm in table.arms for f in arm.failed)
+    if notes or stopped:
         notes.append(
-            f'fine-tuning runs that failed: {count("failed")} stopped; {count("collapsed")} say the same of every '
-            'example, and are in the figures'
+            f'fine-tuning runs that failed: {stopped} stopped; {count("collapsed")} say the same of every example, and '
+            'are in the figures'
         )
+    reasons = dict.fromkeys(reason for result in found for reason in result.get('reasons', {}).values())
+    notes += [f'{FAILED} fine-tuning: {" ".join(reason.split())[:200]}' for reason in reasons]
     return notes
+
+
+def _metric(table: Table, column: Column) -> str:
+    """What the column shows."""
+    found = (metric_of(r['values'], column, table.split) for arm in table.arms for r in arm.results.values())
+    return next(filter(None, found), METRIC)
 
 
 def about_runs(table: Table, folders: list[RunFolder]) -> list[str]:

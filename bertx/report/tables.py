@@ -14,7 +14,7 @@ from bertx.objectives.base import Objective
 from bertx.objectives.generator import GeneratorObjective
 from bertx.objectives.pair import PairObjective
 from bertx.report import stats, table_notes
-from bertx.report.arms import DOWNSTREAM, Arm, Column, arms, columns_of
+from bertx.report.arms import DEV, DOWNSTREAM, Arm, Column, arms, columns_of
 from bertx.report.max_t import max_t
 from bertx.report.stats import Estimate
 from bertx.report.table import ALPHA, Cell, Table
@@ -112,7 +112,7 @@ def _references(found: list[Arm], columns: list[Column], split: str) -> dict[Col
     figures = {}
     for column in columns:
         kind = 'majority' if column[1] in DOWNSTREAM else 'unigram'
-        guess = (column[0], kind)
+        guess = (column[0], DEV * column[1].startswith(DEV) + kind)
         arm, seeds = next(((arm, seeds) for arm in found if (seeds := arm.seeds(guess, split))), (None, []))
         if arm is not None:
             figures[column] = kind, stats.mean(*arm.predictions(seeds[:1], guess, split))

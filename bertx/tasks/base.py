@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -57,11 +57,7 @@ class Task:
                 raise BadInput(f'{self.key}.columns has no {role!r}; name the column that is to be read as such')
         found = []
         for i, row in enumerate(rows):
-            values = {
-                role: sources.column(row, name, f'{self.key}.columns.{role}', spec)
-                for role, name in columns.items()
-                if role != 'id' or name in row
-            }
+            values = {r: sources.column(row, name, f'{self.key}.columns.{r}', spec) for r, name in columns.items()}
             record = self.record({'id': f'{split}-{i}'} | values, counts)
             if split == 'train' and not self.usable(record):
                 counts['without a label, not trained on'] += 1
@@ -78,6 +74,10 @@ class Task:
     def usable(self, record: Record) -> bool:
         """Whether it can be trained on and scored."""
         return True
+
+    def group(self, record: Record) -> Hashable:
+        """What stays together where examples are drawn, or cut off for dev; None: nothing does."""
+        return None
 
     def learn(self, train: Sequence[Record]) -> None:
         """The label set, from the training examples."""

@@ -1,8 +1,9 @@
 """Classification and regression of single texts and pairs, by BERT's head on [CLS]."""
 
 import functools
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -68,10 +69,8 @@ class Classify(TextTask):
 
     def learn(self, train: Sequence[Record]) -> None:
         found = {record['label'] for record in train}
-        whole = all(label.lstrip('-').isdigit() for label in found)
+        whole = all(re.fullmatch(r'-?\d+', label) for label in found)
         self.labels = list(self.settings['labels']) or sorted(found, key=int if whole else str)
-        if len(self.labels) < 2:
-            self.counts['train']['classes: a single one, so there is nothing to learn'] = 1
         self.positive = self.settings['positive'] or self.labels[-1]
         if self.positive not in self.labels or self.metric == 'f1' and len(self.labels) != 2:
             raise BadInput(f'{self.key}.positive: F1 is of one of two classes, and {self.positive!r} of {self.labels}')
@@ -104,12 +103,8 @@ class Classify(TextTask):
         return [most] * len(records)
 
 
-class Regress(TextTask):
-    """One output and squared error (STS-B, with its scores as they are)."""
-
-    targets = {'label': (np.float32, 0.0)}
-    metrics = ('pearson', 'spearman')
-    classes = 1
+class Scored(TextTask):
+    """Labels and predictions are numbers."""
 
     def record(self, values: Record, counts: Counter) -> Record:
         values = super().record(values, counts)
@@ -117,14 +112,22 @@ class Regress(TextTask):
             values['label'] = number(values['label'], f'{self.key}.columns.label')
         return values
 
+    def says(self, prediction: float) -> float:
+        return round(prediction, 3)
+
+
+class Regress(Scored):
+    """One output and squared error (STS-B, with its scores as they are)."""
+
+    targets = {'label': (np.float32, 0.0)}
+    metrics = ('pearson', 'spearman')
+    classes = 1
+
     def target(self, record: Record) -> float:
         return record['label'] or 0.0
 
     def predict(self, outputs, inputs, records):
         return [float(x_C[0]) for x_C in outputs]
-
-    def says(self, prediction: float) -> float:
-        return round(prediction, 3)
 
     def score(self, records, predictions, spread=True) -> Scores:
         pairs = [(r['label'], p) for r, p in zip(records, predictions, strict=True) if r['label'] is not None]
@@ -135,7 +138,7 @@ class Regress(TextTask):
         return [float(np.mean([record['label'] for record in train]))] * len(records)
 
 
-class Rank(TextTask):
+class Rank(Scored):
     """Passages (pair) of a query (text), each scored alone by a classifier of two (Nogueira & Cho 2019)."""
 
     roles = ('text', 'pair', 'label')
@@ -145,14 +148,12 @@ class Rank(TextTask):
 
     def learn(self, train: Sequence[Record]) -> None:
         self.labels = list(self.labels_)
-        if len({record['label'] > 0 for record in train}) < 2:
-            self.counts['train']['classes: a single one, so there is nothing to learn'] = 1
 
     def record(self, values: Record, counts: Counter) -> Record:
-        values = super().record(values, counts)
-        if values['label'] is not None:
-            values['label'] = number(values['label'], f'{self.key}.columns.label')
-        return {'query': values['text']} | values
+        return {'query': values['text']} | super().record(values, counts)
+
+    def group(self, record: Record) -> Hashable:
+        return record['query']
 
     def labels_of(self, record: Record) -> Sequence[str]:
         return [self.labels_[self.target(record)]]
@@ -162,9 +163,6 @@ class Rank(TextTask):
 
     def predict(self, outputs, inputs, records):
         return [float(x_C[1] - x_C[0]) for x_C in outputs]
-
-    def says(self, prediction: float) -> float:
-        return round(prediction, 3)
 
     def score(self, records, predictions, spread=True) -> Scores:
         """Per query."""

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import logging
 from collections import Counter
@@ -33,6 +34,7 @@ class Data:
     class_weights: dict[str, np.ndarray]
     buckets: tuple[int, ...]
     batches: int  # of an epoch, all tasks together
+    tokens: int  # of these, padding included
     digest: str  # of all records
 
     def about(self) -> list[str]:
@@ -57,13 +59,14 @@ def load(config: dict[str, Any], tokenizer: Tokenizer) -> Data:
     return _load(json.dumps(wanted), tokenizer.text)
 
 
-@functools.lru_cache(maxsize=8)
+@functools.cache  # all: the jobs of a grid hold them at the same time anyway
 def _load(wanted: str, tokenizer_text: str) -> Data:
     config, tokenizer = json.loads(wanted), Tokenizer(tokenizer_text)
     for name in config['use']:
         one_of('config.use', name, config['tasks'])
     buckets = check_buckets(config['buckets'], config['length'])
-    tasks, records, inputs, weights, batches = {}, {}, {}, {}, 0
+    tasks, records, inputs, weights, size = {}, {}, {}, {}, config['train.batch']
+    longest: list[int] = []  # bucket of each batch
     for name in config['use'] or config['tasks']:
         settings = config['tasks'][name]
         if not name or '/' in name:
@@ -80,14 +83,16 @@ def _load(wanted: str, tokenizer_text: str) -> Data:
                 raise BadInput(
                     f"config.tasks.{name}.dev: no example has a label to choose by; dev='' takes a part of train"
                 )
-            if split != 'train' and task.labels:
-                seen, counts = set(task.labels), task.counts.setdefault(split, Counter())
-                unseen = [label for item in items for label in task.labels_of(item) if label is not None]
-                counts['labels that training has not, counted as errors'] += sum(x not in seen for x in unseen)
-        batches += len(plan(inputs[name, 'train'].lengths, buckets, config['train.batch'], np.random.default_rng(0)))
+            said, counts = [x for item in items if task.usable(item) for x in task.labels_of(item)], task.counts[split]
+            counts['classes: a single one, so there is nothing to tell apart'] += len(set(said)) == 1
+            if split != 'train':
+                counts['labels that training has not, counted as errors'] += sum(x not in task.labels for x in said)
+        lengths = inputs[name, 'train'].lengths
+        of = [lengths[rows].max() for rows in plan(lengths, buckets, size, np.random.default_rng(0))]
+        longest += [buckets[i] for i in np.searchsorted(buckets, of)]
     content = json.dumps([[*key, items] for key, items in records.items()], sort_keys=True, default=str)
     digest = hashlib.sha256(content.encode()).hexdigest()
-    return Data(tasks, records, inputs, weights, buckets, batches, digest)
+    return Data(tasks, records, inputs, weights, buckets, len(longest), size * sum(longest), digest)
 
 
 def _splits(task: Task, examples: int, most: int) -> dict[str, list[Record]]:
@@ -96,19 +101,34 @@ def _splits(task: Task, examples: int, most: int) -> dict[str, list[Record]]:
     if 'train' not in found:
         raise BadInput(f'{task.key}.train is empty; name the data to train on')
     train = found['train']
-    if 'dev' not in found:  # the last tenth: neighbours, such as the questions on one text, stay together
-        cut = len(train) - max(1, len(train) // 10)
-        train, found['dev'] = train[:cut], train[cut:]
+    if 'dev' not in found:  # the last tenth
+        groups, cut = _groups(task, train), len(train) - max(1, len(train) // 10)
+        ends = np.cumsum([len(group) for group in groups])
+        first = int(np.sum(ends <= cut))
+        train, found['dev'] = _flat(groups[:first]), _flat(groups[first:])
     if not train:
         raise BadInput(f'{task.key}.train has {len(found["train"])} examples; name a dev split, or give more')
     if examples > len(train):
         raise BadInput(f'config.train.examples is {examples}, and {task.key}.train has {len(train)}')
-    return {split: _some(train if split == 'train' else items, examples if split == 'train' else most)
-            for split, items in found.items()}  # fmt: skip
+    drawn = {split: _some(_groups(task, items), most) for split, items in found.items() if split != 'train'}
+    return {'train': _some([[record] for record in train], examples)} | drawn
 
 
-def _some(items: list[Record], most: int) -> list[Record]:
-    """At most that many, drawn the same way for every run, in their order; 0: all."""
-    if not 0 < most < len(items):
-        return items
-    return [items[i] for i in sorted(np.random.default_rng(0).permutation(len(items))[:most])]
+def _groups(task: Task, items: list[Record]) -> list[list[Record]]:
+    """What is to stay together: the passages of a query, the questions on a context."""
+    found: dict[Any, list[Record]] = {}
+    for i, record in enumerate(items):
+        group = task.group(record)
+        found.setdefault((i,) if group is None else group, []).append(record)
+    return list(found.values())
+
+
+def _some(groups: list[list[Record]], most: int) -> list[Record]:
+    """Of at most that many examples, but of one group at least, drawn the same way for every run; 0: all."""
+    order = np.random.default_rng(0).permutation(len(groups))
+    count = np.sum(np.cumsum([len(groups[i]) for i in order]) <= (most or np.inf))
+    return _flat([groups[i] for i in sorted(order[: max(1, count)])])
+
+
+def _flat(groups: list[list[Record]]) -> list[Record]:
+    return list(itertools.chain.from_iterable(groups))

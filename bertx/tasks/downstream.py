@@ -3,8 +3,9 @@
 import dataclasses
 import json
 import logging
+import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from bertx.config import plain
+from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput
 from bertx.results import RunFolder, write_atomically
 from bertx.sweep import Sweep, overlay
-from bertx.tasks import data, finetune
+from bertx.tasks import finetune
 from bertx.tasks import job as jobs
 from bertx.tasks.job import Job
 from bertx.text.tokenizer import Tokenizer
@@ -24,6 +26,7 @@ from bertx.watch import NotFinite
 log = logging.getLogger(__name__)
 
 FILE = 'downstream.json'  # in a pretraining run's folder: what its fine-tuned runs came to
+APART = 1000  # the first fine-tuning seeds of two pretraining seeds: adding some leaves the earlier ones as they are
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,43 +53,41 @@ def plan(config: ConfigDict, points: Sweep, folder: epath.Path) -> list[Planned]
     return list(planned.values())
 
 
-def reported(planned: Sequence[Planned]) -> str:
-    """The split of the table: test, where there is one."""
-    return (
-        'test' if all((name, 'test') in p.job.data.records for p in planned for name in p.job.tasks) else 'validation'
-    )
-
-
 def run_all(planned: Sequence[Planned], progress: Callable[..., Any]) -> dict[str, str]:
     """Runs what is not done; a failing run is recorded and does not stop the others. Returns id -> reason of those."""
     failed = {}
     for p in planned:
         if p.folder.done:
-            log.info('%s is done', p.id)
+            lacks = p.job.train['save_weights'] and not p.folder.checkpoints.exists()
+            log.info('%s is done%s', p.id, ', without its weights: delete its folder to train it again' * lacks)
             continue
         try:
-            tokens = p.job.train['batch'] * p.job.config['length']
-            with progress(p.id, p.job.steps, tokens) as advance:
+            with progress(p.id, p.job.steps, p.job.data.tokens // p.job.data.batches) as advance:
                 finetune.run(p.job, p.folder, p.arm, advance)
         except Exception as error:  # noqa: BLE001 - whatever a run dies of, the others go on
             reason = f'{type(error).__name__}: {error}'
             log.error('%s failed: %s', p.id, reason, exc_info=not isinstance(error, NotFinite | BadInput))
             failed[p.id] = reason
-            p.folder.fail({'arm': p.arm, 'seed': p.job.config['seed'], 'step': 0, 'tokens': 0, 'flops': 0}, reason)
+            about = {'arm': p.arm, 'seed': p.job.config['seed'], 'step': 0, 'tokens': 0, 'flops': 0, 'collapsed': []}
+            p.folder.fail(about, reason)
     return failed
 
 
 def plan_for(folder: RunFolder, config: ConfigDict, points: Sweep) -> list[Planned]:
-    """The grid on one pretrained run."""
+    """The grid on one pretrained run. Its fine-tuning seeds are its own: equal ones would give two runs that begin with
+    one frozen encoder the same result twice. Arms with the same seed, and settings, are still compared in pairs."""
     config = ConfigDict(config)
     config.init_from = str(folder.path)
+    first = APART * (folder.result or {})['seed']
+    points = [point | {'seed': first + point.get('seed', config.seed)} for point in points]
     return plan(config, points, folder.path / 'downstream')
 
 
-def check(config: ConfigDict, points: Sweep, tokenizer: Tokenizer) -> None:
-    """Raises BadInput where the grid's data cannot be read: before the hours of pretraining, not after them."""
-    for point in points:
-        data.load(plain(overlay(config, point)), tokenizer)
+def check(config: ConfigDict, points: Sweep, encoders: Iterable[tuple[Tokenizer, EncoderConfig]]) -> None:
+    """Raises BadInput where the grid will not do: before the hours of pretraining, not after them."""
+    checked = [jobs.checked(plain(overlay(config, point)), *encoder) for encoder in encoders for point in points]
+    for line in dict.fromkeys(line for job in checked for line in job.data.about()):
+        log.info(line)
 
 
 def attach(folder: RunFolder, config: ConfigDict, points: Sweep, progress: Callable[..., Any]) -> dict[str, str]:
@@ -94,30 +95,35 @@ def attach(folder: RunFolder, config: ConfigDict, points: Sweep, progress: Calla
     runs that failed.
 
     Points that differ in anything but the seed, the tasks and the number of training examples compete: of them the one
-    with the highest mean on dev is reported, on test. Fine-tuning seeds are averaged example by example, so that the
-    table's statistics see one value for each pretraining seed.
+    with the highest mean on dev is reported, on test; one that lost a seed only where all did. Fine-tuning seeds are
+    averaged example by example, so that the table's statistics see one value for each pretraining seed.
     """
     try:
-        planned = plan_for(folder, config, points)
-    except BadInput as error:  # this run's encoder will not do: its rows are too short, say
-        return {folder.path.name: str(error)}
-    failed = run_all(planned, progress)
+        planned, failed = plan_for(folder, config, points), {}
+    except BadInput as error:
+        planned, failed = [], {folder.path.name: str(error)}
+    failed |= run_all(planned, progress)
     columns: dict[tuple[str, ...], dict[str, list[Planned]]] = defaultdict(lambda: defaultdict(list))
     for p in planned:
-        if p.folder.done:
-            columns[*p.job.tasks, str(p.job.train['examples'])][_setting(p.job)].append(p)
+        columns[*p.job.tasks, str(p.job.train['examples'])][_setting(p.job)].append(p)
     values: list[dict[str, Any]] = []
     for settings in columns.values():
-        chosen = max(settings.values(), key=lambda runs: np.mean([(p.folder.result or {})['dev'] for p in runs]))
-        for name in chosen[0].job.tasks:
-            values += _averaged(folder, chosen, name)
+        done = [[p for p in runs if p.folder.done] for runs in settings.values()]
+        whole = [found for found, runs in zip(done, settings.values(), strict=True) if len(found) == len(runs)]
+        if chosen := max(whole or done, key=_dev):
+            for name in chosen[0].job.tasks:
+                values += _averaged(folder, chosen, name)
     everything = [(p.folder.result or {}) for p in planned]
     summary = {
-        'values': values, 'runs': len(planned), 'failed': len(failed),
+        'values': values, 'runs': len(planned), 'failed': len(failed), 'reasons': failed,
         'collapsed': sum(bool(result.get('collapsed')) for result in everything),
     }  # fmt: skip
     write_atomically(folder.path / FILE, json.dumps(summary, indent=1))
     return failed
+
+
+def _dev(runs: Sequence[Planned]) -> float:
+    return float(np.mean([(p.folder.result or {})['dev'] for p in runs])) if runs else -math.inf
 
 
 def _setting(job: Job) -> str:

@@ -17,7 +17,7 @@ from bertx.evaluate import Measurement
 from bertx.results import RunFolder, write_atomically
 from bertx.step import named
 from bertx.tasks.base import Task
-from bertx.tasks.batches import padded, plan
+from bertx.tasks.batches import Batch, padded, plan
 from bertx.tasks.job import Job, initial
 from bertx.tasks.step import optimizer, reader, trainer
 from bertx.watch import NotFinite
@@ -29,12 +29,18 @@ SPLITS = {'dev': 'validation', 'test': 'test'}  # as results.csv calls them
 
 def predictions(job: Job, params: Any, name: str, split: str) -> list[Any]:
     """One for each example of the split."""
+    read = reader(job.encoder, job.specs[name])
+    return predicted(job, name, split, lambda batch: read(params['encoder'], params[job.name_of(name)], batch))
+
+
+def predicted(job: Job, name: str, split: str, read: Callable[[Batch], Any]) -> list[Any]:
+    """By what is read of each batch."""
     data, task, size = job.data, job.tasks[name], job.config['evaluation']['batch']
-    inputs, read = data.inputs[name, split], reader(job.encoder, job.specs[name])
+    inputs = data.inputs[name, split]
     outputs: list[Any] = [None] * len(inputs.rows)
     for rows in plan(inputs.lengths, data.buckets, size, None):
         batch = padded(inputs, rows, task, data.buckets, size, job.tokenizer.pad_id)
-        found = jax.device_get(read(params['encoder'], params[job.name_of(name)], batch))
+        found = jax.device_get(read(batch))
         for b, i in enumerate(rows):
             outputs[i] = jax.tree.map(lambda x: x[b], found)  # noqa: B023 - called at once
     return task.predict(outputs, inputs, data.records[name, split])
@@ -51,7 +57,7 @@ class Best:
 
     def __init__(self):
         self.value, self.peak, self.step, self.params, self.since = -math.inf, -math.inf, 0, None, 0
-        self.last, self.step_s = 0, math.nan
+        self.tokens, self.flops, self.step_s = 0, 0.0, math.nan
 
     def see(self, value: float, step: int, params: Any, keep_last: bool) -> None:
         better = value > self.peak
@@ -74,9 +80,11 @@ def fit(job: Job, folder: RunFolder, advance: Callable[[int, dict[str, float]], 
     key, best = named(jax.random.key(job.config['seed']), 'dropout'), Best()
     losses: list[Any] = []
     every = t['evaluate_every'] or min(job.steps, data.batches)
-    begun, pace, tokens = time.perf_counter(), Pace(), t['batch'] * job.config['length']
+    begun, pace, tokens, flops = time.perf_counter(), Pace(), 0, 0.0
+    passes = 1 if job.config['features'] else 3  # a frozen encoder is not gone back through
     for number, (name, batch) in zip(range(1, job.steps + 1), job.batches(), strict=False):
-        last = number == job.steps
+        last, (rows, length) = number == job.steps, batch['tokens'].shape
+        tokens, flops = tokens + rows * length, flops + passes * rows * length * job.encoder.flops_per_token(length)
         with pace.step(name, batch, losses):
             trained, opt, loss = steps[name](
                 trained, frozen, opt, job.hyper, data.class_weights[name], jax.random.fold_in(key, number), batch
@@ -86,18 +94,18 @@ def fit(job: Job, folder: RunFolder, advance: Callable[[int, dict[str, float]], 
                 mean, losses = float(np.mean(jax.device_get(losses))), []
                 if not math.isfinite(mean):
                     raise NotFinite(f'the loss is {mean} at step {number}; try a lower config.optimizer.learning_rate')
-                line = {'step': number, 'split': 'train', 'tokens': number * tokens, 'loss': mean}
+                line = {'step': number, 'split': 'train', 'tokens': tokens, 'loss': mean}
                 folder.append('metrics.jsonl', line)
                 advance(number, {'loss': mean})
         if number % every == 0 or last:
             found = on_dev(job, frozen | trained)
-            folder.append('metrics.jsonl', {'step': number, 'split': 'validation', 'tokens': number * tokens} | found)
+            folder.append('metrics.jsonl', {'step': number, 'split': 'validation', 'tokens': tokens} | found)
             value = float(np.mean([found[f'{name}/{task.metric}'] for name, task in data.tasks.items()]))
             best.see(value, number, frozen | trained, t['keep'] == 'last')
             if t['patience'] and best.since >= t['patience']:
                 log.info('no better one in %d evaluations: ended at step %d of %d', best.since, number, job.steps)
                 break
-    best.step_s, best.last = pace.mean, number
+    best.step_s, best.tokens, best.flops = pace.mean, tokens, flops
     folder.append('timing.jsonl', {'step': number, 'wall_s': time.perf_counter() - begun, 'step_s': best.step_s})
     log.info('kept step %d of %d, dev %.4f; %d shapes of batches', best.step, number, best.value, len(pace.shapes))
     return best
@@ -143,6 +151,7 @@ def run(job: Job, folder: RunFolder, arm: str, advance: Callable[..., None] = la
     folder.start(job, job.tokenizer)  # type: ignore[arg-type] # it asks for .config and .encoder
     for name in ('metrics.jsonl', 'timing.jsonl'):  # a killed run starts over
         (folder.path / name).unlink(missing_ok=True)
+    folder.checkpoints.rmtree(missing_ok=True)
     with folder.logging():
         best = fit(job, folder, advance)
         found, collapsed = [], []
@@ -162,10 +171,8 @@ def run(job: Job, folder: RunFolder, arm: str, advance: Callable[..., None] = la
     if job.train['save_weights']:
         about = {'config': job.config, 'hash': job.hash, 'tokenizer': job.tokenizer.fingerprint}
         checkpoint.write_parameters(folder.checkpoints, best.params, about)
-    length = job.config['length']
     done: dict[str, Any] = {
-        'arm': arm, 'seed': job.config['seed'], 'step': best.step, 'tokens': best.last * job.train['batch'] * length,
-        'flops': 3.0 * best.last * job.train['batch'] * length * job.encoder.flops_per_token(length),
+        'arm': arm, 'seed': job.config['seed'], 'step': best.step, 'tokens': best.tokens, 'flops': best.flops,
         'wall_s': round(folder.seconds(), 1), 'collapsed': collapsed, 'dev': best.value, 'step_s': best.step_s,
         'data': job.data.about(),
     }  # fmt: skip

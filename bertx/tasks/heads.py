@@ -33,7 +33,8 @@ class HeadSpec:
 
 
 class TaskHead(nn.Module):
-    """BERT's heads: pooler, dropout and classifier on [CLS]; dropout and classifier at every position."""
+    """BERT's heads: pooler, dropout and classifier on [CLS]; dropout and classifier at every position; of 'qa' the
+    classifier alone (google-research/bert run_squad.py)."""
 
     config: EncoderConfig
     spec: HeadSpec
@@ -54,7 +55,9 @@ class TaskHead(nn.Module):
             x = Pooler(c, name='pooler')(x[:, :1] if at_B1 is None else gather(x, at_B1))[:, 0]
         elif c.pooler_norm:  # ModernBERT has one head for all its tasks
             x = Pooler(c, name='pooler')(x)
-        x = Dropout()(x.astype(jnp.float32), rates and rates.hidden)
+        x = x.astype(jnp.float32)
+        if spec.kind != 'qa':
+            x = Dropout()(x, rates and rates.hidden)
         return nn.Dense(spec.classes, kernel_init=c.initializer, name='classifier')(x)
 
 

@@ -45,6 +45,7 @@ class Job:
     options: OptimizerOptions
     hyper: dict[str, np.float32]
     steps: int
+    shares: np.ndarray  # of the steps, for each task
 
     @property
     def tasks(self) -> dict[str, Task]:
@@ -82,10 +83,9 @@ class Job:
 
     def batches(self) -> Iterator[tuple[str, Batch]]:
         """Task and batch of each step, for ever."""
-        data, size, mix = self.data, self.train['batch'], self.config['mix']
+        data, size = self.data, self.train['batch']
         inputs = {name: data.inputs[name, 'train'] for name in data.tasks}
-        shares = mixture({name: len(x.rows) for name, x in inputs.items()}, mix['shares'], mix['alpha'])
-        for name, rows in stream(inputs, data.buckets, size, shares, self.config['seed']):
+        for name, rows in stream(inputs, data.buckets, size, self.shares, self.config['seed']):
             yield name, padded(inputs[name], rows, data.tasks[name], data.buckets, size, self.tokenizer.pad_id)
 
     def name_of(self, task: str) -> str:
@@ -98,13 +98,19 @@ class Job:
 def prepare(config: Any) -> Job:
     """Raises BadInput, naming the key, for anything that cannot work."""
     config = plain(config)
-    t, o = config['train'], config['optimizer']
     source = Pretrained.load(config['init_from']) if config['init_from'] else None
     if not source and not config['tokenizer']:
         raise BadInput('config.init_from is empty; give a folder with weights, or config.tokenizer for random ones')
-    tokenizer = source.tokenizer if source else Tokenizer.load(config['tokenizer'])
+    if not source:
+        return checked(config, Tokenizer.load(config['tokenizer']))
+    return dataclasses.replace(checked(config, source.tokenizer, source.encoder), source=source)
+
+
+def checked(config: dict[str, Any], tokenizer: Tokenizer, source: EncoderConfig | None = None) -> Job:
+    """A job but for the weights, which may not be there yet; source: the encoder that they are of."""
+    t, o, mix = config['train'], config['optimizer'], config['mix']
     shape = {'encoder': config['encoder'], 'rows': {'length': config['length']}}
-    encoder = encoder_config(shape, tokenizer.vocab_size, source.encoder if source else None)
+    encoder = encoder_config(shape, tokenizer.vocab_size, source)
     one_of('config.features', config['features'], heads.FEATURES)
     if config['features'] in ('sum_last_4', 'concat_last_4') and encoder.layers < 3:
         raise BadInput(f'config.features is {config["features"]!r}, and the encoder has {encoder.layers} layers')
@@ -130,7 +136,8 @@ def prepare(config: Any) -> Job:
         name: HeadSpec(config['tasks'][name]['kind'], task.classes, config['features'], task.settings['longest_answer'])
         for name, task in data.tasks.items()
     }
-    return Job(config, encoder, source, tokenizer, data, specs, options, _hyper(config, steps), steps)
+    shares = mixture({name: len(data.inputs[name, 'train'].rows) for name in specs}, mix['shares'], mix['alpha'])
+    return Job(config, encoder, None, tokenizer, data, specs, options, _hyper(config, steps), steps, shares)
 
 
 def _hyper(config: dict[str, Any], steps: int) -> dict[str, np.float32]:
@@ -171,7 +178,7 @@ def initial(job: Job) -> dict[str, Any]:
         encoder = encoder | {'layers': jax.tree.map(join, encoder['layers'], fresh)}
     poolers = [tree['pooler'] for tree in source.params.values() if 'pooler' in tree]
     poolers += [source.params['pooler']] if 'pooler' in source.params else []
-    for head, mine in found.items():
+    for head, mine in () if reinit else found.items():  # the pooler is fresh too, as Zhang et al. have it
         if head in source.params and _alike(mine, source.params[head]):
             found[head] = source.params[head]
         elif 'pooler' in mine and poolers and _alike(mine['pooler'], poolers[0]):

@@ -1,6 +1,7 @@
 """Metrics, and what each example contributes to them. scikit-learn's and scipy's where they have them."""
 
 import math
+import re
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
@@ -55,17 +56,17 @@ pearson, spearman = _correlation('pearsonr'), _correlation('spearmanr')
 
 
 def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
-    """(type, first, last) of a sentence's entities, as conlleval and seqeval's default mode read BIO and IO tags: an I-
-    that follows no tag of its type begins one too."""
-    found, start, kind = set(), 0, ''
+    """(type, first, last) of a sentence's entities, as seqeval's default mode (conlleval's) reads BIO, IO and IOBES: an
+    I- that follows no tag of its type begins one too, and a tag without a type has the type _."""
+    found, start, kind, before = set(), 0, '', 'O'
     for i, tag in enumerate([*tags, 'O']):
-        mark, _, name = tag.partition('-') if tag[:2] in ('B-', 'I-') else ('O', '', '')
-        name = name or ('_' if mark != 'O' else '')
-        if kind and (mark != 'I' or name != kind):
+        mark, name = (tag[0], tag[2:] or '_') if re.match('[BIES](-|$)', tag) else ('O', '')
+        begins = mark in 'BS' or before in 'OES' or name != kind
+        if kind and begins:
             found.add((kind, start, i - 1))
-            kind = ''
-        if mark != 'O' and not kind:
+        if begins:
             kind, start = name, i
+        before = mark
     return found
 
 

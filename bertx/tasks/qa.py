@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ class Answer:
 
 def located(context: str, text: str, start: int) -> int | None:
     """Where the answer stands: at its offset, else at the nearest place that has the same text; None: nowhere."""
-    if text and context[start : start + len(text)] == text:
+    if text and start >= 0 and context.startswith(text, start):
         return start
     places = [i for i in range(len(context)) if context.startswith(text, i)] if text and text in context else []
     return min(places, key=lambda i: abs(i - start), default=None)
@@ -66,18 +66,22 @@ class QA(Task):
         """With an answer that stands in the context, or, in 2.0, with none."""
         return record['span'] is not None or self.settings['no_answer'] and not record['answers']
 
+    def group(self, record: Record) -> Hashable:
+        return record['context']
+
     def gold(self, record: Record) -> Any:
         return record['answers']
 
     def encode(self, records: Sequence[Record], tokenizer: Tokenizer, length: int, split: str) -> Inputs:
         """[CLS] question [SEP] window [SEP]. Where a window lacks the answer, it starts and ends at [CLS]."""
         stride, counts = self.settings['doc_stride'], self.counts.setdefault(split, Counter())
-        contexts: dict[str, int] = {record['context']: i for i, record in enumerate(records)}
-        pieces = dict(zip(contexts, tokenizer.spans(list(contexts)), strict=True))
+        contexts = list(dict.fromkeys(record['context'] for record in records))
+        pieces = dict(zip(contexts, tokenizer.spans(contexts), strict=True))
         rows, of = [], []
         for i, (record, (question, _)) in enumerate(
             zip(records, tokenizer.encode([record['question'] for record in records]), strict=True)
         ):
+            counts[f'questions cut to {QUESTION} pieces'] += len(question) > QUESTION
             question = question[:QUESTION]
             ids, spans = pieces[record['context']]
             room, before = length - len(question) - 3, len(question) + 2
@@ -87,18 +91,19 @@ class QA(Task):
             while starts[-1] + room < len(ids):
                 starts.append(starts[-1] + min(stride, room))
             counts['windows beyond the first of a context'] += len(starts) - 1
-            answer = _pieces_of(record['span'], spans)
+            answer, whole = _pieces_of(record['span'], spans), False
             for at in starts:
                 window = ids[at : at + room]
                 tokens = np.array([tokenizer.cls_id, *question, tokenizer.sep_id, *window, tokenizer.sep_id], np.int32)
                 first, last = 0, 0
                 if answer and at <= answer[0] and answer[1] < at + len(window):
-                    first, last = answer[0] - at + before, answer[1] - at + before
+                    first, last, whole = answer[0] - at + before, answer[1] - at + before, True
                 type_ids = (np.arange(len(tokens)) >= before).astype(np.int32)
                 spans_L = np.zeros((len(tokens), 2), np.int64)
                 spans_L[before : before + len(window)] = spans[at : at + room]
                 rows.append({'tokens': tokens, 'type_ids': type_ids, 'start': first, 'end': last, 'spans': spans_L})
                 of.append(i)
+            counts['answers that no window holds whole, read as none'] += record['span'] is not None and not whole
         return Inputs(rows, np.array(of))
 
     def predict(self, outputs, inputs, records):
@@ -118,7 +123,8 @@ class QA(Task):
 
     def tune(self, records, predictions) -> None:
         if self.settings['no_answer']:
-            scores = [squad.best(r['answers'], p.text)[1] for r, p in zip(records, predictions, strict=True)]
+            which = ('exact', 'f1').index(self.metric)  # of what squad.best returns
+            scores = [squad.best(r['answers'], p.text)[which] for r, p in zip(records, predictions, strict=True)]
             answerable = [bool(record['answers']) for record in records]
             self.threshold = squad.best_threshold([p.no_answer for p in predictions], scores, answerable)
 

@@ -11,16 +11,17 @@ A + B                    all rows of A, then all of B
 import csv
 import gzip
 import json
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 import numpy as np
 
 from bertx.errors import BadInput, one_of, unknown
 from bertx.tasks import sotu
+from bertx.text import datasets
 
 Row = dict[str, Any]
 
@@ -54,29 +55,33 @@ def _file(spec: str, key: str, header: bool, counts: Counter) -> list[Row]:
     readers: dict[str, Callable[[Iterable[str]], Iterable[Row]]] = {
         'tsv': lambda lines: _separated(lines, header, counts, delimiter='\t', quoting=csv.QUOTE_NONE),
         'csv': lambda lines: _separated(lines, header, counts),
-        'jsonl': lambda lines: (dict(json.loads(line)) for line in lines if line.strip()),
-        'json': lambda lines: _squad(json.loads(''.join(lines))),
+        'jsonl': lambda lines: (dict(_json(line)) for line in lines if line.strip()),
+        'json': lambda lines: _squad(_json(''.join(lines))),
         'conll': lambda lines: _conll(lines, counts),
     }
     one_of(f'{key}: {spec}: ending', kind, readers)
     try:
-        with (gzip.open if path.suffix == '.gz' else open)(path, 'rt', encoding='utf-8', newline='') as lines:
+        with (gzip.open if path.suffix == '.gz' else open)(path, 'rt', encoding='utf-8-sig', newline='') as lines:
             return list(readers[kind](lines))
     except FileNotFoundError:
         raise BadInput(f'{key}: there is no file {path}') from None
     except UnicodeDecodeError as error:
         raise BadInput(f'{key}: {path} is not UTF-8 (byte {error.start}); convert it') from None
+    except UnicodeEncodeError:
+        raise BadInput(f'{key}: {path} has half a character in a text (a lone surrogate); mend it') from None
+    except csv.Error as error:
+        raise BadInput(f'{key}: {path} cannot be read ({error}): a quote that is not closed, or not doubled?') from None
     except (KeyError, TypeError, AttributeError) as error:
         form = "in SQuAD's format, data/paragraphs/qas" if kind == 'json' else 'an object with named values a line'
         raise BadInput(f'{key}: {path} is not {form} ({error!r}); give such a file') from None
-    except (OSError, EOFError, ValueError, csv.Error) as error:
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
         raise BadInput(f'{key}: {path} cannot be read: {error}') from None
 
 
 def _separated(lines: Iterable[str], header: bool, counts: Counter, **dialect: Any) -> Iterator[Row]:
     """Without a header the columns are named '0', '1', ..."""
     names: list[str] = []
-    for fields in csv.reader((line.lstrip('\ufeff') for line in lines), **dialect):
+    for fields in csv.reader(lines, strict=True, **dialect):
         if not fields:
             continue
         if not names:
@@ -106,6 +111,13 @@ def _conll(lines: Iterable[str], counts: Counter) -> Iterator[Row]:
             words, tags = [*words, fields[0]], [*tags, fields[-1]]
 
 
+def _json(text: str) -> Any:
+    """Raises ValueError, also for half a character: predictions could not be written."""
+    content = json.loads(text)
+    json.dumps(content, ensure_ascii=False).encode()
+    return content
+
+
 def _squad(content: Any) -> Iterator[Row]:
     for article in content['data']:
         for paragraph in article['paragraphs']:
@@ -114,51 +126,26 @@ def _squad(content: Any) -> Iterator[Row]:
                     'text': [a['text'] for a in qa.get('answers', ())],
                     'answer_start': [a['answer_start'] for a in qa.get('answers', ())],
                 }
-                yield {
-                    'id': str(qa['id']), 'question': qa['question'], 'context': paragraph['context'],
-                    'answers': answers, 'is_impossible': qa.get('is_impossible', False),
-                }  # fmt: skip
-
-
-def _query(argument: str, spec: str, key: str, known: tuple[str, ...]) -> tuple[str, dict[str, str]]:
-    name, _, query = argument.partition('?')
-    settings = dict(parse_qsl(query))
-    for setting in settings:
-        one_of(f'{key}: {spec}: setting', setting, known)
-    return name, settings
+                context = paragraph['context']
+                yield {'id': str(qa['id']), 'question': qa['question'], 'context': context, 'answers': answers}
 
 
 def _sotu(argument: str, spec: str, key: str) -> list[Row]:
-    label, settings = _query(argument, spec, key, ('split', 'validation', 'test', 'split_seed'))
+    known = ('split', 'validation', 'test', 'split_seed')
+    label, settings = datasets.query(argument, f'{key}: {spec}', known)
     return sotu.paragraphs(label, key, **settings)
 
 
 def _tfds(argument: str, spec: str, key: str) -> list[Row]:
     """Text as str; numbers of a ClassLabel as its names, -1 (of the hidden test labels) as None."""
-    import tensorflow_datasets as tfds  # here: it takes a while, and few want it
-
-    name, settings = _query(argument, spec, key, ('split', 'data_dir'))
-    folder, split = settings.get('data_dir'), settings.get('split', 'train')
-    try:
-        # From its files, not by its code in tfds, which may want TensorFlow.
-        builder = tfds.core.read_only_builder.builder_from_files(
-            name, data_dir=Path(folder).expanduser() if folder else tfds.core.constants.DATA_DIR
-        )
-    except (tfds.core.DatasetNotFoundError, ValueError, OSError):  # their texts are pages long
-        builder = None
-    if not builder or not builder.info.splits:
-        raise BadInput(
-            f'{key}: there is no {name!r} in {folder or tfds.core.constants.DATA_DIR}; prepare it there '
-            f'(tfds build {name} --file_format=array_record), or give its folder (tfds:{name}?data_dir=FOLDER)'
-        )
-    one_of(f'{key}: {spec}: split', split, builder.info.splits)
+    name, split, builder = datasets.opened(argument, f'{key}: {spec}')
     features = builder.info.features
     try:
         rows = [_plain(row, features) for row in builder.as_data_source(split)]
     except Exception as error:  # of whatever kind the readers have
         raise BadInput(f'{key}: {spec} cannot be read ({" ".join(str(error).split())})') from None
     # Of STS-B, whose scores are from 0 to 5, the hidden test labels are -1 as well, but no ClassLabel's.
-    return [row | {'label': None} if name == 'glue/stsb' and row['label'] == -1 else row for row in rows]
+    return [row | {'label': None} if name.startswith('glue/stsb') and row['label'] == -1 else row for row in rows]
 
 
 def _plain(value: Any, feature: Any) -> Any:

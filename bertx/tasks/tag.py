@@ -14,7 +14,7 @@ OUTSIDE = 'O'
 
 
 class Tag(Task):
-    """Entities (BIO or IO), or with metric 'accuracy' any tags. What the model cannot see is tagged 'O'."""
+    """Entities (BIO, IO or IOBES), or with metric 'accuracy' any tags. What the model cannot see is tagged 'O'."""
 
     roles = ('words', 'tags')
     targets = {'label': (np.int32, -1)}
@@ -40,8 +40,9 @@ class Tag(Task):
     def learn(self, train: Sequence[Record]) -> None:
         self.labels = sorted({tag for record in train for tag in record['tags']} | {OUTSIDE})
         self.number = {label: i for i, label in enumerate(self.labels)}
-        if len(self.labels) < 2:
-            self.counts['train']['classes: a single one, so there is nothing to learn'] = 1
+        untyped = not any(metrics.entities([tag]) for tag in self.labels)
+        if self.metric == 'entity_f1' and untyped and self.labels != [OUTSIDE]:
+            raise BadInput(f"{self.key}.metric: no tag begins with B- or I-; metric='accuracy' would do")
 
     def labels_of(self, record: Record) -> Sequence[str]:
         return record['tags']

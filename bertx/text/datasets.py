@@ -2,12 +2,43 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl
 
-from bertx.errors import BadInput, one_of, unknown
+from bertx.errors import BadInput, one_of
 from bertx.text.documents import Document, Source, digest, hash_file
 
 _AT_ONCE = 256  # records that are read together
+
+
+def query(argument: str, what: str, known: tuple[str, ...]) -> tuple[str, dict[str, str]]:
+    """`NAME?setting=value&...`; what: for errors."""
+    name, _, settings = argument.partition('?')
+    found = dict(parse_qsl(settings.replace('+', '%2B')))  # a plus is one, as in a folder's name
+    for setting in found:
+        one_of(f'{what}: setting', setting, known)
+    return name, found
+
+
+def opened(argument: str, what: str) -> tuple[str, str, Any]:
+    """`NAME?data_dir=FOLDER&split=SPLIT`: name, split and tfds' builder, which has that split."""
+    import tensorflow_datasets as tfds  # here: it takes a while, and few want it
+
+    name, settings = query(argument, what, ('data_dir', 'split'))
+    folder = settings.get('data_dir') or tfds.core.constants.DATA_DIR
+    split = settings.get('split', 'train')
+    try:
+        # From its files, not by its code in tfds, which may want TensorFlow.
+        builder = tfds.core.read_only_builder.builder_from_files(name, data_dir=Path(folder).expanduser())
+    except (tfds.core.DatasetNotFoundError, ValueError, OSError):  # their texts are pages long
+        builder = None
+    if not builder or not builder.info.splits:
+        raise BadInput(
+            f'{what}: there is no {name!r} in {folder}; prepare it there (tfds build {name} '
+            f'--file_format=array_record), or give its folder (tfds:{name}?data_dir=FOLDER)'
+        )
+    one_of(f'{what}: split', split, builder.info.splits)
+    return name, split, builder
 
 
 def prepared(spec: str, argument: str) -> Source:
@@ -15,24 +46,9 @@ def prepared(spec: str, argument: str) -> Source:
 
     Without what follows NAME: tfds' own folder ($TFDS_DATA_DIR, ~/tensorflow_datasets), 'train', 'text'.
     """
-    import tensorflow_datasets as tfds  # here: it takes a while, and few want it
-
     what, _, key = argument.partition('#')
-    name, _, query = what.partition('?')
-    settings = dict(parse_qsl(query))
-    folder, split, key = settings.pop('data_dir', None), settings.pop('split', 'train'), key or 'text'
-    if settings:
-        raise unknown(f'source {spec!r}: setting', next(iter(settings)), ('data_dir', 'split'))
-    try:
-        builder = tfds.builder(name, data_dir=folder and Path(folder).expanduser())
-    except (tfds.core.DatasetNotFoundError, ValueError):  # their texts are pages long
-        builder = None
-    if not builder or not builder.info.splits:
-        raise BadInput(
-            f'source {spec!r}: there is no {name!r} in {folder or tfds.core.constants.DATA_DIR}; prepare it there '
-            f'(tfds build {name} --file_format=array_record), or give its folder (tfds:{name}?data_dir=FOLDER)'
-        )
-    one_of(f'source {spec!r}: split', split, builder.info.splits)
+    key = key or 'text'
+    name, split, builder = opened(what, f'source {spec!r}')
     one_of(f'source {spec!r}: key', key, builder.info.features)
     info = builder.info.splits[split]
 

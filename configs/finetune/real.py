@@ -5,6 +5,7 @@
 The argument names the data set, and the folder that has one folder for each of them.
 """
 
+from bertx.errors import one_of
 from configs.finetune import base
 from configs.finetune.base import task
 
@@ -43,7 +44,8 @@ def data_sets(root: str):
 def get_config(which: str = 'sst2,data'):
     name, _, root = which.partition(',')
     found = data_sets(root or 'data')
-    config = base.get_config(**{name: found.get(name, {})} if name in found else found)
+    one_of('the data set', name, found)
+    config = base.get_config(**{name: found[name]})
     config.buckets = (16, 32, 48, 64, 96)  # a third less padding than the usual two, for three more compilations
     if name == 'policyqa':
         config.length, config.buckets = 256, (128, 192)

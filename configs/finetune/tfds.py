@@ -3,8 +3,8 @@
     python -m experiments.finetune --config=configs/finetune/tfds.py:glue/rte,DATA --workdir=runs/rte --init_from=FOLDER
 
 DATA is tfds' folder. GLUE hides its test labels: results are those of dev, where the best epoch is chosen too, as
-published dev figures are. squad/v2.0 has questions without an answer. xquad has
-no training split: its English test questions are trained on, for trying things out.
+published dev figures are; MNLI is chosen on its matched dev set and tested on the mismatched one. squad/v2.0 has
+questions without an answer. xquad has no training split: its English test questions are trained on, for trying out.
 """
 
 from configs.finetune import base
@@ -33,7 +33,8 @@ def data_set(name: str, folder: str):
     if kind == 'glue' and part in GLUE:
         columns, kind, metric = GLUE[part]
         positive = {'mrpc': 'equivalent', 'qqp': 'duplicate'}.get(part, '')
-        return task(kind, train, dev, columns=columns | {'label': 'label'}, metric=metric, positive=positive)
+        out = f'tfds:{name}?split=validation_mismatched{where}' if part == 'mnli' else ''
+        return task(kind, train, dev, out, columns | {'label': 'label'}, metric=metric, positive=positive)
     if kind == 'conll2003':
         dev, out = (f'tfds:{name}?split={split}{where}' for split in ('dev', 'test'))
         return task('tag', train, dev, out, columns={'words': 'tokens', 'tags': 'ner'})

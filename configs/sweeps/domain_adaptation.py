@@ -4,7 +4,7 @@
 
 FOLDER holds a BERT of 6 layers, 384 wide, with 12 heads, such as all-MiniLM-L6-v2. The domain is that of the State of
 the Union addresses; the task is whose time a paragraph is of, with few and with many labels. 'as it is' trains no more
-than an MLM head on the frozen encoder. Three seeds of 0.12 M tokens each.
+than an MLM head on the frozen encoder: its three seeds, of 0.12 M tokens each, differ in their fine-tuning alone.
 """
 
 from bertx.sweep import Sweep, arm, chain, prod, seeds

@@ -63,6 +63,12 @@ def tuned(path: str) -> tuple[ConfigDict, sweep.Sweep] | None:
     return (called(path, names, both[0]), called(path, names, both[1])) if 'downstream' in names else None
 
 
+def check_downstream(further: tuple[ConfigDict, sweep.Sweep] | None, planned: list[sweep.Planned]) -> None:
+    """Raises BadInput for what could not be fine-tuned after hours of training."""
+    if further:
+        downstream.check(*further, {(p.store.tokenizer, p.run.encoder) for p in planned})
+
+
 def work(arguments: list[str]) -> int:
     """In a process of a cluster: does what is not done, and leaves the tables to who has started it."""
     sys.argv[:] = arguments  # in which ml_collections looks for --config.KEY
@@ -83,9 +89,11 @@ def run_all(progress: engine.Progress, begun: float | None = None) -> tuple[list
     sweep.check_workdir(workdir, name, config)
     mesh = parallel.mesh_of(config.train)
     speed = benchmark.Speeds(workdir, mesh)
+    further = tuned(path)
     if config.tune.key:
         trials = sweep.plan(config, tune.trials(config, grid), workdir / 'tuning', speed)
         tune.check(config, trials)
+        check_downstream(further, trials)
         if not DRY_RUN.value:
             cli.console.print(f'{len(trials)} runs that choose {config.tune.key}', highlight=False)
             tried = done_with(trials, progress, begun)
@@ -98,9 +106,7 @@ def run_all(progress: engine.Progress, begun: float | None = None) -> tuple[list
     planned = sweep.plan(config, grid, workdir, speed)
     if len(planned) < len(grid):
         cli.console.print(f'{len(grid) - len(planned)} points are the same as others', highlight=False)
-    further = tuned(path)
-    if further:
-        downstream.check(*further, {(p.store.tokenizer, p.run.encoder) for p in planned})
+    check_downstream(further, planned)
     for line in sweep.describe(planned):
         cli.console.print(line, highlight=False)
     if DRY_RUN.value:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 class EncoderConfig:
     """All that the encoder's graph depends on; the defaults are BERT-base's, other families are in `bertx/families.py`.
 
-    `unroll`, `remat` and `attention` change the speed, not the parameters.
+    `EXECUTION` changes the speed, not the parameters.
     """
 
     vocab_size: int
@@ -94,6 +94,8 @@ class EncoderConfig:
         blocks = self.layers + 2 * self.mask_decoder  # which applies the last one twice more
         return blocks * 2.0 * (attention + mlp)
 
+
+EXECUTION = ('attention', 'unroll', 'remat')
 
 ACTIVATIONS = {
     'gelu': lambda x: nn.gelu(x, approximate=False),

@@ -64,6 +64,7 @@ def torch_of(x):
 COUNTS = [
     ('bert', 'base', 30522, 109_482_240, True),
     ('bert', 'large', 30522, 335_141_888, True),
+    ('spanbert', 'base', 28996, 108_310_272, True),
     ('roberta', 'base', 50265, 124_645_632, True),
     ('albert', 'base', 30000, 11_683_584, True),
     ('albert', 'xxlarge', 30000, 222_595_584, True),

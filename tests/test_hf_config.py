@@ -97,7 +97,7 @@ REFUSED = [
     ('bert', {'vocab_size': int('9' * 400)}, ['vocab_size', '999', 'below']),
     ('bert', {'hidden_size': 1e300}, ['hidden_size', '1e+300', 'below']),
     ('deberta', {'pos_att_type': 5}, ['pos_att_type', '5']),
-    ('modernbert', {'layer_types': 5}, ['layer_types', '5']),
+    ('modernbert', {'layer_types': 5, 'global_attn_every_n_layers': None}, ['layer_types is 5']),
     ('bert', {'is_decoder': True}, ['is_decoder', 'True']),
     ('bert', {'hidden_act': 'swish'}, ['hidden_act', "'swish'"]),
     ('bert', {'position_embedding_type': 'relative_key'}, ['position_embedding_type', 'relative_key']),

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from etils import epath
 
+from bertx import paths
 from bertx.checkpoint import Trained
 from bertx.encoder import abstract, shapes
 from bertx.encoder_config import EXECUTION, EncoderConfig
@@ -47,13 +48,13 @@ class Pretrained:
     @staticmethod
     def of_run(folder: str, step: int | None = None) -> 'Pretrained':
         """step: of a checkpoint; None: the newest."""
-        return _own(epath.Path(folder).expanduser(), step)
+        return _own(paths.anywhere(folder), step)
 
     @staticmethod
     @functools.lru_cache(maxsize=4)
     def load(folder: str) -> 'Pretrained':
         """Raises BadInput for a folder that holds no trained weights."""
-        path = epath.Path(folder).expanduser()
+        path = paths.anywhere(folder)
         if (path / 'encoder.json').exists():
             return _own(path)
         wanted = 'a run (with encoder.json and checkpoints/) or a Hugging Face folder (with config.json and'

@@ -102,36 +102,35 @@ LEFT_OUT = [
     ('roberta', ['mlm', 'pooler'], 'RobertaForMaskedLM', 'pooler is left out'),
     ('albert', ['mlm', 'nsp'], 'AlbertForMaskedLM', 'heads_nsp is left out'),
     ('distilbert', ['electra'], 'DistilBertModel', 'heads_electra/head is left out'),
-    ('bert', ['sbo'], 'BertForMaskedLM', 'heads_sbo/token is written as the masked language model'),
-    ('bert', ['sbo'], 'BertForMaskedLM', 'heads_sbo is left out'),
-    ('bert', ['classify_mix'], 'BertModel', 'no class of transformers has a head on such states'),
-    ('bert', ['tag_second_to_last'], 'BertModel', 'no class of transformers has a head on such states'),
-    ('bert', ['more_classify'], 'BertModel', 'heads_classify is left out'),
 ]
-
-
-def of_runs(config, *names):
-    """Heads that runs have and transformers has not, too."""
-    params = weights.params(config, *(name for name in names if '_' not in name and name != 'sbo'))
-    for name in names:
-        if name == 'sbo':
-            params['heads_sbo'] = {'token': weights.params(config, 'mlm')['heads_mlm'], 'span': {'bias': np.ones(2)}}
-        elif '_' in name:
-            kind = 'tag' if name.startswith('tag') else 'classify'
-            head = weights.params(config, kind)[f'heads_{kind}']
-            params['heads_classify' if name.startswith('more') else f'heads_{name}'] = head
-            if name.startswith('more'):
-                head['gain'] = np.ones(())
-    return params
 
 
 @pytest.mark.parametrize(('family', 'names', 'model', 'note'), LEFT_OUT)
 def test_what_is_left_out_is_named(family, names, model, note, tmp_path):
     config = small(family)
-    found, notes = hf.write(tmp_path / 'x', config, of_runs(config, *names), wordpieces(pad_of(family)))
+    found, notes = hf.write(tmp_path / 'x', config, weights.params(config, *names), wordpieces(pad_of(family)))
     assert found == model
     assert any(note in line for line in notes), notes
     hf.read(tmp_path / 'x')
+
+
+def test_heads_that_only_runs_have(tmp_path):
+    config = small('bert')
+    params = weights.params(config, 'mlm', 'classify', 'tag')
+    encoder, mlm, classify, tag = (params[name] for name in ('encoder', 'heads_mlm', 'heads_classify', 'heads_tag'))
+    for number, (model, note, own) in enumerate([
+        ('BertForMaskedLM', 'heads_sbo/token is written as', {'sbo': {'token': mlm, 'span': {'bias': np.ones(2)}}}),
+        ('BertForMaskedLM', 'heads_sbo is left out', {'sbo': {'token': mlm, 'span': {'bias': np.ones(2)}}}),
+        ('BertModel', 'no class of transformers has a head on such states', {'classify_mix': classify}),
+        ('BertModel', 'no class of transformers has a head on such states', {'tag_second_to_last': tag}),
+        ('BertModel', 'heads_classify is left out', {'classify': classify | {'gain': np.ones(())}}),
+    ]):  # fmt: skip
+        heads = {f'heads_{name}': x for name, x in own.items()}
+        found, notes = hf.write(tmp_path / str(number), config, {'encoder': encoder} | heads, wordpieces())
+        assert found == model
+        assert any(note in line for line in notes), notes
+        found, again = hf.read(tmp_path / str(number))
+        assert list(again) == (['encoder', 'heads_mlm'] if 'sbo' in own else ['encoder'])
 
 
 @pytest.fixture(scope='module')
@@ -262,7 +261,7 @@ def test_what_is_wrong_is_named_in_one_line(change, words, folder, tmp_path):
         assert word in str(error.value)
 
 
-def test_a_folder_that_is_none_is_told_why(folder, tmp_path):
+def test_a_folder_that_is_none_is_told_why(folder, tmp_path, monkeypatch):
     (tmp_path / 'config.json').mkdir()
     with pytest.raises(BadInput, match=r'config\.json cannot be read \(Is a directory\)'):
         hf.read(tmp_path)
@@ -271,6 +270,9 @@ def test_a_folder_that_is_none_is_told_why(folder, tmp_path):
     for bucket in (hf.read, lambda path: hf.whole_folder(path).__enter__()):
         with pytest.raises(BadInput, match='gs://bucket/x: .* a folder on a disk would do'):
             bucket('gs://bucket/x')
+    monkeypatch.setattr('importlib.util.find_spec', lambda name: None)
+    with pytest.raises(BadInput, match='gs://bucket/x: pip install gcsfs'):
+        Pretrained.load('gs://bucket/x')
 
 
 def test_names_of_classes_go_along(folder, tmp_path):

@@ -202,6 +202,14 @@ def test_what_a_run_starts_from(source, tasks):
     assert not np.array_equal(random['encoder']['layers']['mlp_in']['kernel'], old)
 
 
+def test_a_run_keeps_the_names_of_its_classes(source, tasks):
+    about = lambda *names, **changes: jobs.prepare(settings(source, tasks, *names, **changes)).about
+    assert about('regress') == {'classify': {'problem_type': 'regression'}} and about('qa') == {}
+    labels = {'labels': ['B-x', 'B-y', 'O']}
+    assert about('tag') == {'tag': labels} and about('tag', features='mix') == {'tag_mix': labels}
+    assert about('classify', 'tag') == {'classify': {'labels': ['0', '1']}, 'tag': labels}
+
+
 def test_what_is_taken_is_logged(source, tasks, tmp_path, caplog):
     """A classifier of the same classes, not one of others; a pooler in any case; rows of new pieces are fresh."""
     theirs = small('bert')

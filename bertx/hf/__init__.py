@@ -21,7 +21,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors.numpy import save_file
 from tokenizers import processors
 
-from bertx import heads
+from bertx import heads, paths
 from bertx.encoder import abstract, shapes
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput, one_of
@@ -64,7 +64,7 @@ def read(folder: str | os.PathLike) -> tuple[EncoderConfig, dict[str, Any]]:
     'pooler' is one that no head uses; 'heads_electra' has the generator too where there is a folder generator/.
     Raises BadInput where a key of config.json, or a tensor that is missing, extra or misshaped, is in the way.
     """
-    path = _local(folder)
+    path = paths.local(folder)
     settings = hf_config.Settings.load(path / 'config.json')
     config, kind = hf_config.read(settings), settings.get('model_type')
     form = FORMATS[kind]
@@ -113,7 +113,7 @@ def _read_generator(path: Path, params: dict[str, Any]) -> dict[str, Any]:
 
 def read_about(folder: str | os.PathLike, params: dict[str, Any]) -> About:
     """What config.json tells of the classes of the heads that `read` gave."""
-    settings, found = hf_config.Settings.load(_local(folder) / 'config.json'), About()
+    settings, found = hf_config.Settings.load(paths.local(folder) / 'config.json'), About()
     for name in ('classify', 'tag'):
         if f'heads_{name}' not in params:
             continue
@@ -131,15 +131,9 @@ def _unnamed(classes: int) -> list[str]:
     return [f'LABEL_{i}' for i in range(classes)]
 
 
-def _local(folder: str | os.PathLike) -> Path:
-    if '://' in str(folder):
-        raise BadInput(f'{folder}: only buckets of runs are read; a folder on a disk would do')
-    return Path(folder).expanduser()
-
-
 def read_tokenizer(folder: str | os.PathLike, config: EncoderConfig) -> Tokenizer:
     """Raises BadInput where there is neither a tokenizer.json nor a vocab.txt, or pieces without a row in the table."""
-    path = _local(folder)
+    path = paths.local(folder)
     if not any((path / name).is_file() for name in ('tokenizer.json', 'vocab.txt')):
         raise BadInput(
             f"{path} has neither tokenizer.json nor vocab.txt; transformers' AutoTokenizer, saved, writes the former"
@@ -178,7 +172,7 @@ def whole_folder(folder: str | os.PathLike) -> Iterator[Path]:
 
     What a killed writer has left is gone with the next one: two at a time must not have one name.
     """
-    path = _local(folder)
+    path = paths.local(folder)
     try:
         path = path.resolve()  # of a link, what it leads to
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -270,14 +264,15 @@ def _choose(c: EncoderConfig, flat: Tensors, about: About) -> tuple[str, str, li
     if c.activation != 'gelu':
         fits -= set(form.always_gelu)
     required = lambda names: {name for name in names if name[-1] != '?'}
-    if not any(required(names) and required(names) <= fits for _, names in form.models) and 'classify' not in given:
+    most = lambda: max((x for x in form.models if required(x[1]) <= fits), key=lambda x: len(required(x[1])))
+    if not required(most()[1]) and 'classify' not in given:
         paired = (name for name in sorted(given) if f'heads_{name}/pooler/dense/kernel' in flat)
         for name in [name for name in paired if follows(name, form.heads['classify'])][:1]:
             rename(f'heads_{name}', 'heads_classify', 'a classifier')
             about['classify'] = about.pop(name, {})
-            given, fits = given - {name} | {'classify'}, fits | {'classify'}
-    models = [(model, names) for model, names in form.models if required(names) <= fits]
-    model, names = max(models, key=lambda x: len(required(x[1])))
+            given = given - {name} | {'classify'}
+            fits.add('classify')
+    model, names = most()
     chosen = [name for name in form.heads if name in fits and (name in names or f'{name}?' in names)]
     for name in sorted(given - set(chosen)):
         if name == 'mlm' and 'mlm_decoded' in chosen:

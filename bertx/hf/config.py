@@ -288,7 +288,7 @@ def write(c: EncoderConfig, kind: str, pad_id: int, pooled: bool) -> dict[str, A
     spelling = SPELLINGS[kind]
     settings = {'model_type': kind}
     for field, key in spelling.keys.items():
-        value = c.table_width if field == 'embedding_width' else getattr(c, field)
+        value: Any = c.table_width if field == 'embedding_width' else getattr(c, field)
         settings[key] = _WRITTEN[value] if field in ('activation', 'pooler') else value
     settings |= spelling.write(c, pad_id) | {'pad_token_id': pad_id}
     found = read(Settings(settings))

@@ -1,13 +1,15 @@
 """The functional encoder: one block, scanned over stacked layers. Families are configurations (`bertx/families.py`)."""
 
 import dataclasses
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
+from flax.traverse_util import flatten_dict
 
 from bertx.attention import attend, attention_mask
 from bertx.embeddings import Dropout, Embeddings
@@ -193,7 +195,8 @@ class Encoder(nn.Module):
         c = self.config
         last = jax.tree.map(lambda x: x[-1], self.layers.variables['params'])
         local = None if not c.local_window else jnp.bool_((c.layers - 1) % c.global_every != 0)
-        x_BLD = before_BLD + jnp.take(tables.position_PE, view.positions, axis=0).astype(before_BLD.dtype)
+        place_BLD = jnp.take(tables.position_PE, view.positions + c.position_offset, axis=0)
+        x_BLD = before_BLD + place_BLD.astype(before_BLD.dtype)
         carry = (x_BLD if c.prenorm else None, x_BLD, None)
         block = Block(c, parent=None)
         for _ in range(2):
@@ -222,3 +225,15 @@ def encode(config: EncoderConfig, params, view: View, taps: bool = False) -> Enc
 def count(params) -> int:
     """Number of parameters."""
     return sum(x.size for x in jax.tree.leaves(params))
+
+
+def shapes(params) -> dict[str, tuple[int, ...]]:
+    """Of a tree of parameters, by their paths."""
+    return {path: np.shape(x) for path, x in flatten_dict(params, sep='/').items()}
+
+
+@lru_cache(maxsize=8)
+def abstract(config: EncoderConfig) -> Any:
+    """An encoder's parameters, with shapes and types in place of numbers."""
+    row = jnp.zeros((1, 1), jnp.int32)
+    return jax.eval_shape(Encoder(config).init, jax.random.key(0), View(row, row, row, row))['params']

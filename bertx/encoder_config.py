@@ -10,7 +10,7 @@ import jax.numpy as jnp
 class EncoderConfig:
     """All that the encoder's graph depends on; the defaults are BERT-base's, other families are in `bertx/families.py`.
 
-    `unroll`, `remat` and `attention` change the speed, not the parameters.
+    `EXECUTION` changes the speed, not the parameters.
     """
 
     vocab_size: int
@@ -99,6 +99,8 @@ class EncoderConfig:
         """Forward FLOPs of `heads.TokenHead` at a position."""
         return 2.0 * self.table_width * (self.vocab_size + self.width)
 
+
+EXECUTION = ('attention', 'unroll', 'remat')
 
 ACTIVATIONS = {
     'gelu': lambda x: nn.gelu(x, approximate=False),

@@ -12,6 +12,7 @@ from bertx import heads
 from bertx.encoder import encode
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput
+from bertx.pretrained import token_head
 from bertx.text.tokenizer import Tokenizer
 from bertx.types import View
 
@@ -42,7 +43,7 @@ def predictor(config: EncoderConfig, params, row: Masked) -> Predict:
 
     params: 'encoder', and a head that predicts tokens: 'heads_mlm', or the one on a token's own vector of 'heads_sbo'.
     """
-    head = params.get('heads_mlm') or params.get('heads_sbo', {}).get('token')
+    head = token_head(params)
     if head is None:
         found = ', '.join(sorted(name for name in params if name != 'encoder')) or 'none'
         raise BadInput(f'there is no head that predicts masked tokens (heads_mlm) among those of this model: {found}')

@@ -88,18 +88,3 @@ class PairHead(nn.Module):
         c = self.config
         pooled_BSD = Pooler(c, name='pooler')(x_BSD)
         return nn.Dense(self.classes, kernel_init=c.initializer, name='classifier')(pooled_BSD.astype(jnp.float32))
-
-
-class TagHead(nn.Module):
-    """A classifier at each of the given positions: tags, or with two classes where an answer begins and ends."""
-
-    config: EncoderConfig
-    classes: int
-
-    @nn.compact
-    def __call__(self, x_BKD, table_VE=None):
-        """[B, K, classes] float32."""
-        c = self.config
-        if c.pooler_norm:  # ModernBERT has one head for all its tasks
-            x_BKD = Pooler(c, name='pooler')(x_BKD)
-        return nn.Dense(self.classes, kernel_init=c.initializer, name='classifier')(x_BKD.astype(jnp.float32))

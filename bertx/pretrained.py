@@ -11,12 +11,12 @@ import jax
 import numpy as np
 from etils import epath
 
+from bertx import paths
 from bertx.checkpoint import Trained
-from bertx.encoder import Encoder
-from bertx.encoder_config import EncoderConfig
+from bertx.encoder import abstract, shapes
+from bertx.encoder_config import EXECUTION, EncoderConfig
 from bertx.errors import BadInput
 from bertx.text.tokenizer import Tokenizer
-from bertx.types import View
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +29,13 @@ class Pretrained:
     encoder: EncoderConfig
     params: dict[str, Any]  # 'encoder', 'heads_mlm', ...: numpy arrays
     tokenizer: Tokenizer
+    about: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # of heads: see `hf.About`
 
     @functools.cached_property
     def content(self) -> str:
         """Hash of all parameters."""
-        found = hashlib.sha256(json.dumps(dataclasses.asdict(self.encoder), sort_keys=True).encode())
+        told = dataclasses.asdict(self.encoder) | ({'about': self.about} if self.about else {})
+        found = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
         for path, x in jax.tree_util.tree_leaves_with_path(self.params):
             found.update(f'{jax.tree_util.keystr(path)} {x.dtype} {x.shape}'.encode())
             found.update(np.ascontiguousarray(x).tobytes())
@@ -46,29 +48,31 @@ class Pretrained:
     @staticmethod
     def of_run(folder: str, step: int | None = None) -> 'Pretrained':
         """step: of a checkpoint; None: the newest."""
-        return _own(epath.Path(folder), step)
+        return _own(paths.anywhere(folder), step)
 
     @staticmethod
     @functools.lru_cache(maxsize=4)
     def load(folder: str) -> 'Pretrained':
         """Raises BadInput for a folder that holds no trained weights."""
-        path = epath.Path(folder)
+        path = paths.anywhere(folder)
         if (path / 'encoder.json').exists():
-            return Pretrained.of_run(folder)
-        if (path / 'config.json').exists() and 'model_type' in _json(path / 'config.json'):
-            from bertx import hf
+            return _own(path)
+        wanted = 'a run (with encoder.json and checkpoints/) or a Hugging Face folder (with config.json and'
+        if not (path / 'config.json').exists():
+            raise BadInput(f'{folder} holds no weights; {wanted} model.safetensors) would do')
+        if 'model_type' not in _json(path / 'config.json'):
+            raise BadInput(f'{path}/config.json has no model_type; {wanted} model_type in it) would do')
+        from bertx import hf
 
-            encoder, params = hf.read(folder)
-            return Pretrained(folder, encoder, params, hf.read_tokenizer(folder, encoder))
-        raise BadInput(
-            f'{folder} holds no weights; a run (with encoder.json and checkpoints/) or a Hugging Face folder (with '
-            'config.json and model.safetensors) would do'
-        )
+        encoder, params = hf.read(path)
+        return Pretrained(folder, encoder, params, hf.read_tokenizer(path, encoder), hf.read_about(path, params))
 
 
 def _json(path: epath.Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text())
+    except OSError as error:
+        raise BadInput(f'{path} cannot be read ({error.strerror}); a file that you may read would do') from None
     except ValueError:
         found = None
     if not isinstance(found, dict):
@@ -88,7 +92,8 @@ def _own(path: epath.Path, step: int | None = None) -> Pretrained:
             f'{path}/checkpoints/{trained.step} is damaged ({said}); the run goes on from the one before'
         ) from None
     try:
-        config = EncoderConfig(**_json(path / 'encoder.json'))
+        told = {key: x for key, x in _json(path / 'encoder.json').items() if key not in EXECUTION}  # of another machine
+        config = EncoderConfig(**told)
     except TypeError as error:
         raise BadInput(f'{path / "encoder.json"} is no encoder of bertx ({error}); copy the folder again') from None
     if not (path / 'result.json').exists() and (path / 'config.json').exists():
@@ -103,15 +108,13 @@ def _own(path: epath.Path, step: int | None = None) -> Pretrained:
     file = path / 'tokenizer.json'
     if not file.exists():
         raise BadInput(f'{path} has no tokenizer.json; copy the folder again')
-    return Pretrained(str(path), config, params, Tokenizer(file.read_text(), str(file)))
+    about = _json(path / 'heads.json') if (path / 'heads.json').exists() else {}
+    return Pretrained(str(path), config, params, Tokenizer(file.read_text(), str(file)), about)
 
 
 def _check_shapes(path: epath.Path, config: EncoderConfig, params: Any) -> None:
     """Raises BadInput where the arrays are not those of the encoder that encoder.json tells of."""
-    row = View(*(jax.ShapeDtypeStruct((1, 2), np.int32) for _ in range(4)))
-    wanted = jax.eval_shape(Encoder(config).init, jax.random.key(0), row)['params']
-    flat = lambda tree: {jax.tree_util.keystr(key): x.shape for key, x in jax.tree_util.tree_leaves_with_path(tree)}
-    mine, theirs = flat(wanted), flat(params)
+    mine, theirs = shapes(abstract(config)), shapes(params)
     if odd := sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name)):
         raise BadInput(
             f'{path}: {odd[0]} is {mine.get(odd[0])} by encoder.json and {theirs.get(odd[0])} in the checkpoint; copy '
@@ -119,26 +122,39 @@ def _check_shapes(path: epath.Path, config: EncoderConfig, params: Any) -> None:
         )
 
 
-def check_tokenizer(source: Pretrained, tokenizer: Tokenizer) -> None:
+def check_tokenizer(source: Pretrained, tokenizer: Tokenizer, key: str = 'config.data') -> None:
     """Raises BadInput where an id means another piece; pieces beyond the source's vocabulary are new."""
     theirs = {i: piece for piece, i in source.tokenizer.vocabulary.items()}
     for piece, i in tokenizer.vocabulary.items():
         if theirs.get(i, piece) != piece:
             raise BadInput(
-                f'id {i} is {piece!r} in config.data and {theirs[i]!r} in {source.folder}; '
-                f'config.data.tokenizer={source.folder}, or that one with new pieces behind, would do'
+                f'id {i} is {piece!r} in {key} and {theirs[i]!r} in {source.folder}; '
+                f'{key}.tokenizer={source.folder}, or that one with new pieces behind, would do'
             )
 
 
-def start_from(source: Pretrained, params: Any) -> Any:
-    """Fresh parameters with the source's in their place; rows of new pieces and heads that it lacks stay fresh."""
+def token_head(params: dict[str, Any]) -> Any:
+    """The one that predicts masked tokens from their own vectors, which may be SpanBERT's; None where there is none."""
+    return params.get('heads_mlm') or params.get('heads_sbo', {}).get('token')
+
+
+def start_from(source: Pretrained, params: Any, offered: dict[str, Any] | None = None) -> Any:
+    """Fresh parameters with the source's in their place; rows of new pieces and heads that it lacks stay fresh.
+
+    offered: in place of the source's heads.
+    """
     fresh, vocabulary = jax.device_get(params), source.encoder.vocab_size
-    taken, new = list[str](), list[str]()
+    offered = source.params if offered is None else offered
+    if (token := token_head(offered)) is not None:
+        offered = {'heads_mlm': token, 'heads_sbo': {'token': token}} | offered
+    taken, new, used = list[str](), list[str](), set[int]()
+    ids = lambda tree: {id(x) for x in jax.tree.leaves(tree)}
 
     def start(into: dict[str, Any], name: str, found: Any, title: str) -> None:
-        if _fits(into[name], found, vocabulary):
+        if fits(into[name], found, vocabulary):
             into[name] = jax.tree.map(_over, into[name], found)
             taken.append(title)
+            used.update(ids(found))
         elif isinstance(found, dict) and found.keys() < into[name].keys():  # a discriminator without its generator
             for part in into[name]:
                 start(into[name], part, found.get(part), f'{title}/{part}')
@@ -146,23 +162,23 @@ def start_from(source: Pretrained, params: Any) -> Any:
             new.append(title)
 
     for name in fresh:
-        start(fresh, name, source.params.get(name), name)
+        start(fresh, name, offered.get(name), name)
     rows = len(fresh['encoder']['embeddings']['token']['embedding']) - source.encoder.vocab_size
+    named = lambda names: ', '.join(names) or 'nothing'
     log.info(
-        'from %s: %s; new: %s; %d new rows of the vocabulary', source.folder, ', '.join(taken) or 'nothing',
-        ', '.join(new) or 'nothing', rows,
+        'from %s: %s; new: %s; %d new rows of the vocabulary; not used: %s', source.folder, named(taken), named(new),
+        rows, named([name for name, tree in source.params.items() if not used & ids(tree)]),
     )  # fmt: skip
     return fresh
 
 
-def _fits(fresh: Any, found: Any, vocabulary: int) -> bool:
+def fits(fresh: Any, found: Any, vocabulary: int) -> bool:
     """The same tree of arrays, up to more rows of the vocabulary than there were."""
-    structure: Any = jax.tree.structure
-    if found is None or structure(fresh) != structure(found):
+    if found is None:
         return False
-    pairs = zip(jax.tree.leaves(fresh), jax.tree.leaves(found), strict=True)
-    grown = lambda a, b: a.shape[1:] == b.shape[1:] and len(b) == vocabulary <= len(a)
-    return all(a.shape == b.shape or a.ndim and grown(a, b) for a, b in pairs)
+    mine, theirs = shapes({'': fresh}), shapes({'': found})
+    grown = lambda a, b: a[1:] == b[1:] and b[:1] == (vocabulary,) <= a[:1]
+    return mine.keys() == theirs.keys() and all(a == theirs[x] or grown(a, theirs[x]) for x, a in mine.items())
 
 
 def _over(fresh, found):

@@ -86,6 +86,8 @@ class RunFolder:
         content['tokenizer'] = tokenizer.fingerprint
         if isinstance(run, Run):
             content['corpus'] = run.fingerprint
+        if about := getattr(run, 'about', None):  # of fine-tuning
+            write_atomically(self.path / 'heads.json', json.dumps(about, indent=1))
         if file.exists():  # what began the run stays; each start since is listed in it
             first = read_json(file)
             content = first | {'resumed': [*first.get('resumed', []), content]}

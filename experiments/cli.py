@@ -1,7 +1,6 @@
 """What the commands share: flags, one-line errors, exit codes, progress."""
 
 import contextlib
-import importlib.util
 import logging
 import os
 import sys
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from bertx import paths
 from bertx.errors import BadInput
 
 DONE, BAD_INPUT, SOME_FAILED, INTERRUPTED = 0, 2, 3, 130
@@ -27,9 +27,7 @@ WORKDIR = flags.DEFINE_string('workdir', None, 'Folder for everything that is wr
 
 def workdir() -> str:
     """--workdir. Raises BadInput where it is, or lies in, a file or a folder that cannot be written."""
-    path = os.path.expanduser(WORKDIR.value or '')
-    if path.startswith('gs://') and not importlib.util.find_spec('gcsfs'):
-        raise BadInput(f'--workdir={path}: pip install gcsfs, by which buckets are read and written')
+    path = str(paths.anywhere(WORKDIR.value or '', '--workdir='))
     if '://' not in path:
         there = os.path.abspath(path)
         while not os.path.lexists(there):

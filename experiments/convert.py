@@ -15,9 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from absl import flags
-from etils import epath
 
-from bertx import hf
+from bertx import hf, paths
 from bertx.checkpoint import write_parameters
 from bertx.encoder import count
 from bertx.errors import one_of
@@ -36,14 +35,16 @@ def convert(source: str, target: str, wanted: Sequence[str] = ()) -> Iterator[st
         f'{source}: {c.family}, {c.layers} layers of width {c.width}, {c.heads} attention heads, {c.vocab_size:,} '
         f'pieces, {count(params["encoder"]):,} parameters; heads: {", ".join(model.heads) or "none"}'
     )
-    if (epath.Path(source) / 'encoder.json').exists():
-        cls, notes = hf.write(target, c, params, model.tokenizer)
+    if (paths.anywhere(source) / 'encoder.json').exists():
+        cls, notes = hf.write(target, c, params, model.tokenizer, model.about)
         yield from notes
         yield f'{target}: {cls}'
         return
     with hf.whole_folder(target) as folder:
         model.tokenizer.save(folder)
         (folder / 'encoder.json').write_text(json.dumps(dataclasses.asdict(c), indent=1))
+        if model.about:
+            (folder / 'heads.json').write_text(json.dumps(model.about, indent=1))
         write_parameters(folder / 'checkpoints', params, {'from': source})
     yield f'{target}: {", ".join(chosen)}'
 

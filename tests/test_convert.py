@@ -1,5 +1,6 @@
 """Folders of transformers to bertx and back: every bit of what is written comes back, and what is wrong is named."""
 
+import errno
 import json
 import os
 import subprocess
@@ -111,6 +112,25 @@ def test_what_is_left_out_is_named(family, names, model, note, tmp_path):
     assert found == model
     assert any(note in line for line in notes), notes
     hf.read(tmp_path / 'x')
+
+
+def test_heads_that_only_runs_have(tmp_path):
+    config = small('bert')
+    params = weights.params(config, 'mlm', 'classify', 'tag')
+    encoder, mlm, classify, tag = (params[name] for name in ('encoder', 'heads_mlm', 'heads_classify', 'heads_tag'))
+    for number, (model, note, own) in enumerate([
+        ('BertForMaskedLM', 'heads_sbo/token is written as', {'sbo': {'token': mlm, 'span': {'bias': np.ones(2)}}}),
+        ('BertForMaskedLM', 'heads_sbo is left out', {'sbo': {'token': mlm, 'span': {'bias': np.ones(2)}}}),
+        ('BertModel', 'no class of transformers has a head on such states', {'classify_mix': classify}),
+        ('BertModel', 'no class of transformers has a head on such states', {'tag_second_to_last': tag}),
+        ('BertModel', 'heads_classify is left out', {'classify': classify | {'gain': np.ones(())}}),
+    ]):  # fmt: skip
+        heads = {f'heads_{name}': x for name, x in own.items()}
+        found, notes = hf.write(tmp_path / str(number), config, {'encoder': encoder} | heads, wordpieces())
+        assert found == model
+        assert any(note in line for line in notes), notes
+        found, again = hf.read(tmp_path / str(number))
+        assert list(again) == (['encoder', 'heads_mlm'] if 'sbo' in own else ['encoder'])
 
 
 @pytest.fixture(scope='module')
@@ -227,6 +247,8 @@ BAD = [
     (dict(settings=lambda x: x | {'num_hidden_layers': 4}), ['bert.encoder.layer.3.', 'more']),
     (dict(settings=lambda x: x | {'num_hidden_layers': 2}), ['bert.encoder.layer.2.', 'more']),
     (dict(settings=lambda x: x | {'hidden_act': 'mish'}), ['config.json', 'mish']),
+    (dict(settings=lambda x: x | {'architectures': 5}), ['config.json', 'architectures is 5']),
+    (dict(settings=lambda x: x | {'architectures': ['BertForMultipleChoice']}), ['BertForMultipleChoice', 'unknown']),
 ]
 
 
@@ -237,6 +259,37 @@ def test_what_is_wrong_is_named_in_one_line(change, words, folder, tmp_path):
     assert '\n' not in str(error.value)
     for word in words:
         assert word in str(error.value)
+
+
+def test_a_folder_that_is_none_is_told_why(folder, tmp_path, monkeypatch):
+    (tmp_path / 'config.json').mkdir()
+    with pytest.raises(BadInput, match=r'config\.json cannot be read \(Is a directory\)'):
+        hf.read(tmp_path)
+    with pytest.raises(BadInput, match=r'config\.json has no model_type'):
+        Pretrained.load(str(changed(folder, tmp_path / 'x', settings=lambda x: {'vocab_size': 50})))
+    for bucket in (hf.read, lambda path: hf.whole_folder(path).__enter__()):
+        with pytest.raises(BadInput, match='gs://bucket/x: .* a folder on a disk would do'):
+            bucket('gs://bucket/x')
+    monkeypatch.setattr('importlib.util.find_spec', lambda name: None)
+    with pytest.raises(BadInput, match='gs://bucket/x: pip install gcsfs'):
+        Pretrained.load('gs://bucket/x')
+
+
+def test_names_of_classes_go_along(folder, tmp_path):
+    config, params = small('bert'), weights.params(small('bert'), 'classify')
+    told = {'classify': {'labels': ['no', 'yes'], 'problem_type': 'multi_label_classification'}}
+    hf.write(tmp_path / 'theirs', config, params, wordpieces(), told)
+    settings = json.loads((tmp_path / 'theirs' / 'config.json').read_text())
+    assert settings['id2label'] == {'0': 'no', '1': 'yes'} and settings['label2id'] == {'no': 0, 'yes': 1}
+    list(convert(str(tmp_path / 'theirs'), str(tmp_path / 'ours')))
+    ours = Pretrained.load(str(tmp_path / 'ours'))
+    assert ours.about == Pretrained.load(str(tmp_path / 'theirs')).about == told
+    list(convert(str(tmp_path / 'ours'), str(tmp_path / 'again')))
+    assert json.loads((tmp_path / 'again' / 'config.json').read_text()) == settings
+    assert Pretrained.load(str(folder)).about == {}
+    bad = changed(tmp_path / 'theirs', tmp_path / 'bad', settings=lambda x: x | {'id2label': 5})
+    with pytest.raises(BadInput, match=r'config\.json: id2label is 5'):
+        Pretrained.load(str(bad))
 
 
 def test_the_tokenizer_must_be_there_and_fit(folder, tmp_path):
@@ -258,14 +311,19 @@ def test_the_tokenizer_must_be_there_and_fit(folder, tmp_path):
         assert (pieces[ids[0]], pieces[ids[1]]) == ('a' if lowercase else '[UNK]', 'b')
 
 
-def test_there_and_back_through_folders(folder, tmp_path):
-    lines = list(convert(str(folder), str(tmp_path / 'ours')))
+def test_there_and_back_through_folders(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv('HOME', str(tmp_path))
+    lines = list(convert(str(folder), '~/ours'))
     assert 'bert, 3 layers of width 16' in lines[0] and 'mlm, nsp' in lines[0]
     ours = Pretrained.load(str(tmp_path / 'ours'))
     config, params = hf.read(folder)
     assert ours.encoder == config
     same(ours.params, params)
-    list(convert(str(tmp_path / 'ours'), str(tmp_path / 'theirs')))
+    about = tmp_path / 'ours' / 'encoder.json'  # as if a run on another machine had written it
+    about.write_text(json.dumps(json.loads(about.read_text()) | {'attention': 'cudnn', 'remat': True, 'unroll': 3}))
+    Pretrained.load.cache_clear()
+    assert Pretrained.load(str(tmp_path / 'ours')).encoder == config
+    list(convert('~/ours', str(tmp_path / 'theirs')))
     for file in sorted(os.listdir(folder)):
         assert (folder / file).read_bytes() == (tmp_path / 'theirs' / file).read_bytes(), file
     list(convert(str(tmp_path / 'ours'), str(tmp_path / 'one'), ['nsp']))
@@ -285,6 +343,20 @@ def test_nothing_is_left_of_a_folder_that_was_not_finished(tmp_path):
     assert os.listdir(tmp_path / 'x') == ['all']
     with pytest.raises(BadInput, match='there already'), hf.whole_folder(tmp_path / 'x'):
         pass
+    (tmp_path / '.y.partial').mkdir()  # of a writer that was killed
+    (tmp_path / 'y').mkdir()
+    (tmp_path / 'link').symlink_to('y')
+    with hf.whole_folder(tmp_path / 'link') as folder:
+        (folder / 'all').write_text('')
+    assert os.listdir(tmp_path / 'y') == ['all']
+    with pytest.raises(BadInput, match='cannot be written .*No space'), hf.whole_folder(tmp_path / 'z'):
+        raise OSError(errno.ENOSPC, 'No space left on device')
+    with (
+        pytest.raises(BadInput, match='cannot be written .*Not a directory'),
+        hf.whole_folder(tmp_path / 'y' / 'all' / 'z'),
+    ):
+        pass
+    assert sorted(os.listdir(tmp_path)) == ['link', 'x', 'y']
 
 
 def call(*arguments: str):

@@ -64,6 +64,7 @@ def torch_of(x):
 COUNTS = [
     ('bert', 'base', 30522, 109_482_240, True),
     ('bert', 'large', 30522, 335_141_888, True),
+    ('spanbert', 'base', 28996, 108_310_272, True),
     ('roberta', 'base', 50265, 124_645_632, True),
     ('albert', 'base', 30000, 11_683_584, True),
     ('albert', 'xxlarge', 30000, 222_595_584, True),
@@ -84,14 +85,20 @@ def test_published_parameter_counts(family, size, vocab_size, expected, pooler):
     assert found == expected
 
 
-def test_a_plain_loop_gives_the_same_mask_decoder():
+@pytest.mark.parametrize('own', [{'position_offset': 2}, {'relative_buckets': 4, 'relative_shared': True}])
+def test_a_plain_loop_gives_the_same_mask_decoder(own):
     """DeBERTa's last layer, token by token: twice more, on the states before it plus absolute positions."""
-    config = dataclasses.replace(SMALL, positions='relative', type_vocab=0, mask_decoder=True, norm_eps=1e-7)
+    config = dataclasses.replace(SMALL, positions='relative', type_vocab=0, mask_decoder=True, norm_eps=1e-7, **own)
     x = view(2, 7, 5)
     params = anything(config)
     encoded = tapped(config, params, x)
     p = jax.tree.map(np.float64, params)
-    last, head, span = jax.tree.map(lambda x: x[-1], p['layers']), config.width // config.heads, config.relative_span
+    last, head, rows = (
+        jax.tree.map(lambda x: x[-1], p['layers']),
+        config.width // config.heads,
+        relative_rows(config, 7),
+    )
+    of_place = ('key', 'query') if config.relative_shared else ('place_key', 'place_query')
     gelu = np.vectorize(lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2)
 
     def norm(x, at):
@@ -108,10 +115,10 @@ def test_a_plain_loop_gives_the_same_mask_decoder():
             for h in range(config.heads):
                 scores = []
                 for j in range(real):
-                    k, place = project('key', states[j]), p['place']['embedding'][i - j + span]
-                    score = (
-                        q[h] @ k[h] + q[h] @ project('place_key', place)[h] + k[h] @ project('place_query', place)[h]
-                    )
+                    k, place = project('key', states[j]), p['place']['embedding'][rows[i, j]]
+                    place = norm(place, p['place_norm']) if config.relative_shared else place
+                    place_key, place_query = (project(name, place)[h] for name in of_place)
+                    score = q[h] @ k[h] + q[h] @ place_key + k[h] @ place_query
                     scores.append(score / math.sqrt(3 * head))
                 share = np.exp(scores) / np.exp(scores).sum()
                 mixed[h] = sum(share[j] * project('value', states[j])[h] for j in range(real))
@@ -124,7 +131,8 @@ def test_a_plain_loop_gives_the_same_mask_decoder():
     for row in range(2):
         states = np.float64(encoded.states_NBLD[-2, row, :5])
         np.testing.assert_allclose(layer(states, states, 5), encoded.hidden_BLD[row, :5], atol=1e-5)
-        decoded = layer(states + p['embeddings']['position']['embedding'][:5], states, 5)
+        first = config.position_offset
+        decoded = layer(states + p['embeddings']['position']['embedding'][first : first + 5], states, 5)
         decoded = layer(decoded, states, 5)
         np.testing.assert_allclose(decoded, encoded.for_tokens[row, :5], atol=1e-5)
 

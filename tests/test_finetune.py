@@ -19,6 +19,7 @@ from weights import params, small, wordpieces
 
 from bertx import hf
 from bertx.errors import BadInput
+from bertx.pretrained import Pretrained
 from bertx.results import RunFolder
 from bertx.tasks import downstream, finetune, heads, layer_rates
 from bertx.tasks import job as jobs
@@ -181,6 +182,7 @@ def test_a_run_is_recorded_reproduced_and_skipped(source, tasks, tmp_path):
     assert np.abs(kept - initial(p.job)['heads_classify']['classifier']['kernel']).max() > 1e-3
     model, notes = hf.write(tmp_path / 'hf', further.encoder, jax.device_get(initial(further)), further.tokenizer)
     assert model == 'BertForSequenceClassification' and not notes
+    assert Pretrained.load(str(p.folder.path)).about == {'classify': {'labels': ['0', '1']}}
 
 
 def test_the_hash_follows_the_numbers(source, tasks, tmp_path):
@@ -211,17 +213,59 @@ def test_what_a_run_starts_from(source, tasks):
     assert not np.array_equal(random['encoder']['layers']['mlp_in']['kernel'], old)
 
 
+def test_a_run_keeps_the_names_of_its_classes(source, tasks):
+    about = lambda *names, **changes: jobs.prepare(settings(source, tasks, *names, **changes)).about
+    assert about('regress') == {'classify': {'problem_type': 'regression'}} and about('qa') == {}
+    labels = {'labels': ['B-x', 'B-y', 'O']}
+    assert about('tag') == {'tag': labels} and about('tag', features='mix') == {'tag_mix': labels}
+    assert about('classify', 'tag') == {'classify': {'labels': ['0', '1']}, 'tag': labels}
+
+
+def test_what_is_taken_is_logged(source, tasks, tmp_path, caplog):
+    """A classifier of the same classes, not one of others; a pooler in any case; rows of new pieces are fresh."""
+    theirs = small('bert')
+    trained = params(theirs, 'classify')
+    hf.write(tmp_path / 'named', theirs, trained, wordpieces(), {'classify': {'labels': ['0', '1']}})
+    hf.write(tmp_path / 'other', theirs, trained, wordpieces(), {'classify': {'labels': ['1', '0']}})
+    content = json.loads(wordpieces().text)
+    content['model']['vocab'] |= {'##zz': 50, '##zzz': 51}
+    (tmp_path / 'tokenizer.json').write_text(json.dumps(content))
+    for folder, line in (
+        (tmp_path / 'named', 'encoder, heads_classify; new: nothing; 0 new rows of the vocabulary; not used: nothing'),
+        (tmp_path / 'other', 'encoder, heads_classify/pooler; new: heads_classify/classifier; 0 new rows'),
+        (source, 'encoder, heads_classify/pooler; new: heads_classify/classifier; 2 new rows'),
+    ):
+        own = {'tokenizer': str(tmp_path / 'tokenizer.json')} if folder == source else {}
+        job = jobs.prepare(settings(str(folder), tasks, 'classify', **own))
+        with caplog.at_level('INFO', 'bertx'):
+            found = initial(job)
+        assert f'from {folder}: {line}' in caplog.text
+    table, old = (x['encoder']['embeddings']['token']['embedding'] for x in (found, hf.read(source)[1]))
+    assert len(table) == 52 and np.array_equal(table[:50], old) and 0.001 < table[50:].std() < 1.0
+    jobs.prepare(settings(source, tasks, 'classify', tokenizer=str(tmp_path / 'tokenizer.json'), random=True))
+    content['model']['vocab'] |= {'a': 6, 'b': 5}
+    (tmp_path / 'tokenizer.json').write_text(json.dumps(content))
+    with pytest.raises(BadInput, match="id 6 is 'a' in config and 'b' in .*; config.tokenizer="):
+        jobs.prepare(settings(source, tasks, 'classify', tokenizer=str(tmp_path / 'tokenizer.json')))
+
+
 @pytest.mark.parametrize('features', ['last', 'concat_last_4', 'mix'])
 def test_frozen_features_train_the_head_alone(source, tasks, tmp_path, features):
     config = settings(source, tasks, 'tag', features=features, optimizer__learning_rate=2e-2)
     [p] = run(config, tmp_path)
     found = finetune.checkpoint.Trained(p.folder.checkpoints).params()
     jax.tree.map(np.testing.assert_array_equal, found['encoder'], hf.read(source)[1]['encoder'])
-    start, end = initial(p.job)['heads_tag'], found['heads_tag']
+    head = 'heads_tag' if features == 'last' else f'heads_tag_{features}'
+    start, end = initial(p.job)[head], found[head]
     assert all(np.abs(a - b).max() > 0 for a, b in zip(jax.tree.leaves(start), jax.tree.leaves(end), strict=True))
     result = p.folder.result
     assert result['values'][0]['head'] == 'frozen'
     assert result['flops'] == result['tokens'] * p.job.encoder.flops_per_token(20)  # nothing goes back through it
+    # a head on other states is no tagger of transformers, nor one to go on with on the last ones
+    model, _ = hf.write(tmp_path / 'hf', p.job.encoder, found, p.job.tokenizer)
+    assert (model == 'BertForTokenClassification') == (features == 'last')
+    further = initial(jobs.prepare(settings(str(p.folder.path), tasks, 'tag')))['heads_tag']['classifier']['kernel']
+    assert np.array_equal(further, end['classifier']['kernel']) == (features == 'last')
 
 
 def test_the_second_to_last_layer_is_the_second_to_last():

@@ -4,6 +4,8 @@ import dataclasses
 
 import pytest
 
+from bertx.config import EXECUTION as OF_RUNS
+from bertx.encoder_config import EXECUTION
 from bertx.errors import BadInput
 from bertx.families import FAMILIES, encoder_of, sizes
 from bertx.hf import config as hf_config
@@ -85,7 +87,17 @@ def test_all_of_ours_come_back(family):
         assert dataclasses.replace(found, family=family) == ours
 
 
+def test_how_an_encoder_is_run_is_no_matter():
+    assert {name.removeprefix('encoder.') for name in OF_RUNS if name.startswith('encoder.')} <= set(EXECUTION)
+    ours = encoder_of('bert', 'tiny', 1000, attention='cudnn', unroll=7, remat=True, precision='bfloat16')
+    assert hf_config.read(Settings(hf_config.write(ours, 'bert', 0, pooled=True))) == encoder_of('bert', 'tiny', 1000)
+
+
 REFUSED = [
+    ('bert', {'vocab_size': int('9' * 400)}, ['vocab_size', '999', 'below']),
+    ('bert', {'hidden_size': 1e300}, ['hidden_size', '1e+300', 'below']),
+    ('deberta', {'pos_att_type': 5}, ['pos_att_type', '5']),
+    ('modernbert', {'layer_types': 5, 'global_attn_every_n_layers': None}, ['layer_types is 5']),
     ('bert', {'is_decoder': True}, ['is_decoder', 'True']),
     ('bert', {'hidden_act': 'swish'}, ['hidden_act', "'swish'"]),
     ('bert', {'position_embedding_type': 'relative_key'}, ['position_embedding_type', 'relative_key']),

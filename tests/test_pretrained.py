@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from etils import epath
 
+from bertx import hf
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput
 from bertx.parallel import data_mesh
@@ -17,6 +18,7 @@ from bertx.sweep import arm, plan
 from bertx.text.prepare import PrepareOptions, prepare
 from bertx.train import Rows, start, vocabulary
 from experiments import evaluate
+from tests.test_cli import call
 from tests.test_sweep import run, small
 
 
@@ -104,6 +106,27 @@ def test_evaluate_gives_what_the_run_measured(store, teacher, tmp_path):
     assert ('nsp', 'refit', 'accuracy') in found
 
 
+def test_the_command_evaluates_a_hugging_face_folder(store, teacher, tmp_path):
+    model = Pretrained.load(teacher)
+    hf.write(tmp_path / 'hf', model.encoder, model.params, model.tokenizer)
+    arguments = [
+        f'--from={tmp_path / "hf"}', '--config=configs/base.py:tiny', f'--workdir={tmp_path / "work"}',
+        f'--config.data.store={store.path}', '--config.rows.length=16', "--config.evaluation.tasks=('mlm',)",
+        '--config.evaluation.test_rows=8', '--config.evaluation.refit.tasks=()',
+    ]  # fmt: skip
+    done = call('evaluate', *arguments)
+    assert done.returncode == 0, done.stderr
+    written = json.loads((tmp_path / 'work' / 'evaluation.json').read_text())
+    assert written['from'] == str(tmp_path / 'hf')
+    values = {(v['head'], v['metric']): v['value'] for v in written['values'] if v['task'] == 'mlm'}
+    shown = {tuple(line.split('│')[2:4]): line.split('│')[4] for line in done.stderr.splitlines() if '│ mlm' in line}
+    shown = {tuple(x.strip() for x in key): float(value) for key, value in shown.items()}
+    assert shown['own', 'loss'] == pytest.approx(values['own', 'loss'], abs=1e-4)
+    assert shown['own', 'perplexity'] == pytest.approx(np.exp(values['own', 'loss']), rel=1e-3)
+    done = call('evaluate', '--from=README.md', *arguments[1:])
+    assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith('error: README.md holds no weights; a run')
+
+
 def test_a_single_document_is_measured_as_a_whole(store, teacher, tmp_path):
     (tmp_path / 'one.txt').write_text('The w3 of w4 is w5. The w4 of w3 is w9. ' * 20)
     config = quick(store)
@@ -135,6 +158,21 @@ def test_a_part_of_a_head_starts_where_it_is_all_there_is():
     shallow = theirs['heads_electra'] | {'generator': {'deep': rng.normal(size=(2, 4))}}
     begun = start_from(source(**shallow), mine)  # not a part of it in the place of all
     np.testing.assert_array_equal(begun['heads_electra']['head']['out'], mine['heads_electra']['head']['out'])
+
+
+def test_the_head_of_spanbert_is_one_of_masked_tokens(caplog):
+    rng = np.random.default_rng(0)
+    tree = lambda **heads: {'encoder': {'embeddings': {'token': {'embedding': rng.normal(size=(10, 4))}}}} | heads
+    token, fresh = {'bias': rng.normal(size=10)}, lambda: {'bias': rng.normal(size=10)}
+    source = lambda **heads: Pretrained('there', EncoderConfig(vocab_size=10), tree(**heads), None)
+    spans = {'token': token, 'span': fresh()}
+    with caplog.at_level('INFO', 'bertx'):
+        begun = start_from(source(heads_sbo=spans, pooler=fresh()), tree(heads_mlm=fresh()))
+    np.testing.assert_array_equal(begun['heads_mlm']['bias'], token['bias'])
+    assert 'encoder, heads_mlm; new: nothing; 0 new rows of the vocabulary; not used: pooler' in caplog.text
+    begun = start_from(source(heads_mlm=token), tree(heads_sbo={'token': fresh(), 'span': spans['span']}))
+    np.testing.assert_array_equal(begun['heads_sbo']['token']['bias'], token['bias'])
+    np.testing.assert_array_equal(begun['heads_sbo']['span']['bias'], spans['span']['bias'])
 
 
 def test_what_cannot_start_is_refused(store, teacher, corpus, tmp_path):

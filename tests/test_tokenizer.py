@@ -133,17 +133,20 @@ def test_same_ids_as_transformers(vocab, lowercase, tmp_path):
 
 
 def test_a_folder_says_how_its_weights_read_case(tmp_path):
-    small_vocab(tmp_path, 'A É é')
+    small_vocab(tmp_path, 'A É é 中')
 
     def ids(**settings):
         (tmp_path / 'tokenizer_config.json').write_text(json.dumps(settings))
         theirs = BertTokenizer(vocab=str(tmp_path / 'vocab.txt'), **settings)
-        ours = Tokenizer.load(tmp_path).encode(['A É a é'])[0][0].tolist()
-        assert ours == theirs('A É a é', add_special_tokens=False)['input_ids']
+        ours = Tokenizer.load(tmp_path).encode(['A É a é 中中'])[0][0].tolist()
+        assert ours == theirs('A É a é 中中', add_special_tokens=False)['input_ids']
         return ours
 
-    kept = ids(do_lower_case=False), ids(do_lower_case=True), ids(do_lower_case=True, strip_accents=False)
-    assert len(set(map(tuple, kept))) == 3
+    kept = [
+        ids(do_lower_case=False), ids(do_lower_case=True), ids(do_lower_case=True, strip_accents=False),
+        ids(do_lower_case=False, tokenize_chinese_chars=False),
+    ]  # fmt: skip
+    assert len(set(map(tuple, kept))) == 4
     (tmp_path / 'tokenizer_config.json').write_text('{"tokenizer_class": "BertJapaneseTokenizer"}')
     with pytest.raises(BadInput, match='a BertJapaneseTokenizer is more than its vocab.txt'):
         Tokenizer.load(tmp_path)

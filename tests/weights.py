@@ -7,18 +7,19 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bertx import hf
+from bertx.encoder import abstract, shapes
 from bertx.encoder_config import EncoderConfig
 from bertx.families import FAMILIES
 from bertx.hf.names import FORMATS
-from bertx.text.tokenizer import Tokenizer, _wordpiece
+from bertx.text.tokenizer import Tokenizer, _normalizer, _wordpiece
 
 V = 50
 
 
 def small(family: str, **changes) -> EncoderConfig:
-    sizes = dict(layers=3, width=16, heads=2, mlp_width=24, max_positions=24)
+    sizes = dict(vocab_size=V, layers=3, width=16, heads=2, mlp_width=24, max_positions=24)
     own: dict[str, Any] = {'albert': {'embedding_width': 8}, 'deberta_v3': {'relative_buckets': 4}}.get(family, {})
-    return EncoderConfig(family=family, vocab_size=V, **FAMILIES[family] | sizes | own | changes)
+    return EncoderConfig(family=family, **FAMILIES[family] | sizes | own | changes)
 
 
 def wordpieces(pad: int = 0, size: int = V) -> Tokenizer:
@@ -27,7 +28,7 @@ def wordpieces(pad: int = 0, size: int = V) -> Tokenizer:
     names.insert(pad, '[PAD]')
     letters = [chr(ord('a') + i) for i in range(26)]
     names += letters + [f'##{letter}' for letter in letters]
-    return Tokenizer(_wordpiece({name: i for i, name in enumerate(names[:size])}, True).to_str())
+    return Tokenizer(_wordpiece({name: i for i, name in enumerate(names[:size])}, _normalizer(True)).to_str())
 
 
 def some(shapes: dict[str, Any], seed: int = 0) -> dict[str, np.ndarray]:
@@ -37,11 +38,11 @@ def some(shapes: dict[str, Any], seed: int = 0) -> dict[str, np.ndarray]:
 
 def params(config: EncoderConfig, *heads: str, kind: str = 'bert', classes: int = 2) -> dict[str, Any]:
     """As `hf.read` gives them; kind: the format whose heads have their form."""
-    flat = {f'encoder/{path}': x for path, x in some(hf._encoder_shapes(config)).items()}
+    flat = {f'encoder/{path}': x for path, x in some(shapes(abstract(config))).items()}
     for name in heads:
         rules = FORMATS[kind].heads.get(name, {})
-        shapes = hf._head_shapes(name, rules, config, 2 if name == 'qa' else classes)
-        flat |= {f'{hf._root(name)}/{path}': x for path, x in some(shapes, seed=len(flat)).items()}
+        own = hf._head_shapes(name, rules, config, 2 if name == 'qa' else classes)
+        flat |= {f'{hf._root(name)}/{path}': x for path, x in some(own, seed=len(flat)).items()}
     return unflatten_dict(flat, sep='/')
 
 

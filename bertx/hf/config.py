@@ -5,12 +5,11 @@ What transformers assumes where a key is absent is assumed here; what bertx has 
 
 import dataclasses
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertx.encoder_config import EncoderConfig
+from bertx.encoder_config import EXECUTION, EncoderConfig
 from bertx.errors import BadInput, unknown
 from bertx.families import FAMILIES
 
@@ -25,8 +24,9 @@ ACTIVATIONS = {
     'tanh': 'tanh',
 }
 _WRITTEN = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+MOST = 2**31  # beyond any size of a model
 # No weights depend on these, and transformers has no word for them.
-UNSPOKEN = ('family', 'place_gain', 'value_gain', 'precision', 'attention', 'unroll', 'mask_decoder')
+UNSPOKEN = ('family', 'place_gain', 'value_gain', 'precision', 'mask_decoder', *EXECUTION)
 
 
 class Settings:
@@ -41,7 +41,9 @@ class Settings:
             content = json.loads(file.read_text('utf-8'))
         except FileNotFoundError:
             raise BadInput(f'there is no {file}; a Hugging Face folder has one') from None
-        except (ValueError, OSError) as error:
+        except OSError as error:
+            raise BadInput(f'{file} cannot be read ({error.strerror}); a file that you may read would do') from None
+        except ValueError as error:
             raise BadInput(f'{file} is no JSON ({error}); copy the folder again') from None
         if not isinstance(content, dict):
             raise BadInput(f'{file} holds no keys; copy the folder again')
@@ -53,8 +55,8 @@ class Settings:
 
     def number(self, key: str, default: float | None = None) -> Any:
         value = self.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise BadInput(f'{self.where}: {key} is {value!r}; a number would do')
+        if isinstance(value, bool) or not isinstance(value, int | float) or not -MOST < value < MOST:
+            raise BadInput(f'{self.where}: {key} is {str(value)[:40]!r}; a number below 2**31 would do')
         return value
 
     def whole(self, key: str, default: int | None = None, least: int = 1) -> int:
@@ -75,9 +77,15 @@ class Settings:
         if value not in wanted:
             raise BadInput(f'{self.where}: {key} is {value!r}; bertx has no such encoder, {wanted[0]!r} would do')
 
+    def names(self, key: str) -> list[str]:
+        value = self.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(x, str) for x in value):
+            raise BadInput(f'{self.where}: {key} is {value!r}; a list of names would do')
+        return value
+
     @property
     def architecture(self) -> str:
-        return str((self.get('architectures') or [''])[0])
+        return (self.names('architectures') or [''])[0]
 
 
 class Spelling(NamedTuple):
@@ -86,8 +94,8 @@ class Spelling(NamedTuple):
     family: str
     keys: dict[str, str]  # field -> key
     defaults: dict[str, Any]  # of keys that may be absent, transformers' own
-    read: Callable[[Settings], dict[str, Any]]  # fields that are not one key
-    write: Callable[[EncoderConfig, int], dict[str, Any]]  # and their keys, given the id of [PAD]
+    read: Callable[[Settings], dict[str, Any]] = lambda _: {}  # fields that are not one key
+    write: Callable[[EncoderConfig, int], dict[str, Any]] = lambda *_: {}  # and their keys, given the id of [PAD]
 
 
 SIZES = {
@@ -103,14 +111,6 @@ SIZES = {
     'type_vocab': 'type_vocab_size',
 }
 DEFAULTS = {'initializer_range': 0.02, 'hidden_act': 'gelu', 'layer_norm_eps': 1e-12, 'type_vocab_size': 2}
-
-
-def _nothing(_: Settings) -> dict[str, Any]:
-    return {}
-
-
-def _none(_: EncoderConfig, __: int) -> dict[str, Any]:
-    return {}
 
 
 def _read_roberta(settings: Settings) -> dict[str, Any]:
@@ -132,11 +132,7 @@ def _read_albert(settings: Settings) -> dict[str, Any]:
 
 
 def _write_albert(c: EncoderConfig, _: int) -> dict[str, Any]:
-    return {'embedding_size': c.table_width, 'num_hidden_groups': c.groups or c.layers, 'inner_group_num': 1}
-
-
-def _write_electra(c: EncoderConfig, _: int) -> dict[str, Any]:
-    return {'embedding_size': c.table_width}
+    return {'num_hidden_groups': c.groups or c.layers, 'inner_group_num': 1}
 
 
 def _read_deberta(settings: Settings) -> dict[str, Any]:
@@ -144,7 +140,9 @@ def _read_deberta(settings: Settings) -> dict[str, Any]:
     settings.must('relative_attention', True, default=False)
     settings.must('position_biased_input', False, default=True)
     kinds = settings.get('pos_att_type', [])
-    if {x.strip() for x in (kinds.lower().split('|') if isinstance(kinds, str) else kinds)} != {'c2p', 'p2c'}:
+    if isinstance(kinds, str):
+        kinds = [x.strip() for x in kinds.lower().split('|')]
+    if not isinstance(kinds, list) or sorted(map(str, kinds)) != ['c2p', 'p2c']:
         raise BadInput(f"{settings.where}: pos_att_type is {kinds!r}; bertx has no such encoder, 'c2p|p2c' would do")
     settings.must('max_relative_positions', -1, 0, settings.whole('max_position_embeddings'))
     settings.must('attention_head_size', width // settings.whole('num_attention_heads'))
@@ -179,7 +177,7 @@ def _read_modernbert(settings: Settings) -> dict[str, Any]:
         settings.must(key, bias, default=False)
     settings.must('classifier_activation', settings.get('hidden_activation', 'gelu'), default='gelu')
     every, layers = settings.whole('global_attn_every_n_layers', 0, least=0), settings.whole('num_hidden_layers')
-    kinds = settings.get('layer_types', [])
+    kinds = settings.names('layer_types')
     if not every:
         whole = [i for i, kind in enumerate(kinds) if i and kind == 'full_attention']
         every = (whole or [layers])[0] if kinds else 3
@@ -229,16 +227,16 @@ _DISTILBERT = {'layers': 'n_layers', 'width': 'dim', 'heads': 'n_heads', 'mlp_wi
 _DISTILBERT |= {'activation': 'activation'}
 
 SPELLINGS = {
-    'bert': Spelling('bert', SIZES, DEFAULTS, _nothing, _none),
+    'bert': Spelling('bert', SIZES, DEFAULTS),
     'roberta': Spelling('roberta', SIZES, DEFAULTS, _read_roberta, _write_roberta),
     'albert': Spelling(
         'albert', _WITH_EMBEDDING, DEFAULTS | {'embedding_size': 128, 'hidden_act': 'gelu_new'},
         _read_albert, _write_albert,
     ),
-    'electra': Spelling('electra', _WITH_EMBEDDING, DEFAULTS | {'embedding_size': 128}, _nothing, _write_electra),
+    'electra': Spelling('electra', _WITH_EMBEDDING, DEFAULTS | {'embedding_size': 128}),
     'distilbert': Spelling(
         'distilbert', {k: v for k, v in (SIZES | _DISTILBERT).items() if k not in ('type_vocab', 'norm_eps')},
-        {'initializer_range': 0.02, 'activation': 'gelu'}, _nothing, _none,
+        {'initializer_range': 0.02, 'activation': 'gelu'},
     ),
     'deberta': Spelling('deberta', _DEBERTA, _DEBERTA_DEFAULTS, _read_deberta, _write_deberta),
     'deberta-v2': Spelling('deberta_v3', _DEBERTA, _DEBERTA_DEFAULTS, _read_deberta, _write_deberta),
@@ -290,7 +288,7 @@ def write(c: EncoderConfig, kind: str, pad_id: int, pooled: bool) -> dict[str, A
     spelling = SPELLINGS[kind]
     settings = {'model_type': kind}
     for field, key in spelling.keys.items():
-        value = getattr(c, field)
+        value: Any = c.table_width if field == 'embedding_width' else getattr(c, field)
         settings[key] = _WRITTEN[value] if field in ('activation', 'pooler') else value
     settings |= spelling.write(c, pad_id) | {'pad_token_id': pad_id}
     found = read(Settings(settings))

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from bertx import heads, losses
-from bertx.encoder import Encoder
+from bertx.encoder import Encoder, abstract
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput, at_least
 from bertx.objectives.base import Objective
@@ -41,7 +41,7 @@ class Heads(nn.Module):
         c, t = self.config, self.teacher
         self.token = heads.TokenHead(c)
         self.project = nn.Dense(t.width, kernel_init=c.initializer, dtype=c.compute_dtype)
-        zeros = lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes(t))
+        zeros = lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), teacher_shapes(t))
         self.held = self.variable('frozen', 'teacher', zeros)
 
     def like_teacher(self, x_BLD):
@@ -62,17 +62,11 @@ def networks(config: EncoderConfig):
 
 
 @functools.lru_cache
-def shapes(config: EncoderConfig) -> Any:
+def teacher_shapes(config: EncoderConfig) -> Any:
     """Shapes of a teacher's parameters."""
-    encoder, token = networks(config)
-
-    def init(key):
-        zeros_BL = jnp.zeros((1, 1), jnp.int32)
-        encoded, params = encoder.init_with_output(key, View(zeros_BL, zeros_BL, zeros_BL, zeros_BL))
-        head = token.init(key, encoded.for_tokens, encoded.table_VE)
-        return {'encoder': params['params'], 'head': head['params']}
-
-    return jax.eval_shape(init, jax.random.key(0))
+    x, table = jnp.zeros((1, 1, config.width)), jnp.zeros((config.vocab_size, config.table_width))
+    head = jax.eval_shape(heads.TokenHead(config).init, jax.random.key(0), x, table)
+    return {'encoder': abstract(config), 'head': head['params']}
 
 
 @struct.dataclass

@@ -15,9 +15,9 @@ from bertx import NUMERICS_VERSION
 from bertx.config import encoder_config, hyper_parameters, plain
 from bertx.encoder import Encoder
 from bertx.encoder_config import EncoderConfig
-from bertx.errors import BadInput, one_of
+from bertx.errors import BadInput, at_least, one_of
 from bertx.optim import OptimizerOptions
-from bertx.pretrained import Pretrained
+from bertx.pretrained import Pretrained, check_tokenizer, fits, start_from
 from bertx.step import named
 from bertx.tasks import heads, layer_rates
 from bertx.tasks.base import Task
@@ -89,10 +89,21 @@ class Job:
             yield name, padded(inputs[name], rows, data.tasks[name], data.buckets, size, self.tokenizer.pad_id)
 
     def name_of(self, task: str) -> str:
-        """Of its head among the parameters: for a single task as `bertx/hf/names.py` has it, so that it converts."""
-        kind = self.specs[task].kind
+        """Of its head among the parameters: for a single task as `bertx/hf/names.py` has it, so that it converts; one
+        that reads other states than the encoder's last has a name of its own."""
+        kind, features = self.specs[task].kind, self.specs[task].features
         usual = kind if kind in ('qa', 'tag') else 'classify'
-        return f'heads_{usual if len(self.specs) == 1 else task}'
+        return f'heads_{usual if len(self.specs) == 1 else task}' + f'_{features}' * (features not in ('', 'last'))
+
+    @property
+    def about(self) -> dict[str, dict[str, Any]]:
+        """What the heads' classes are called, and which one is a regression."""
+        found = {}
+        for name, task in self.tasks.items():
+            regression = self.specs[name].kind == 'regress'
+            own = {'problem_type': 'regression'} if regression else {'labels': task.labels} if task.labels else {}
+            found[self.name_of(name).removeprefix('heads_')] = own
+        return {name: own for name, own in found.items() if own}
 
 
 def prepare(config: Any) -> Job:
@@ -101,9 +112,10 @@ def prepare(config: Any) -> Job:
     source = Pretrained.load(config['init_from']) if config['init_from'] else None
     if not source and not config['tokenizer']:
         raise BadInput('config.init_from is empty; give a folder with weights, or config.tokenizer for random ones')
-    if not source:
-        return checked(config, Tokenizer.load(config['tokenizer']))
-    return dataclasses.replace(checked(config, source.tokenizer, source.encoder), source=source)
+    tokenizer = source.tokenizer if source and not config['tokenizer'] else Tokenizer.load(config['tokenizer'])
+    if source and not config['random']:
+        check_tokenizer(source, tokenizer, 'config')
+    return dataclasses.replace(checked(config, tokenizer, source.encoder if source else None), source=source)
 
 
 def checked(config: dict[str, Any], tokenizer: Tokenizer, source: EncoderConfig | None = None) -> Job:
@@ -125,11 +137,9 @@ def checked(config: dict[str, Any], tokenizer: Tokenizer, source: EncoderConfig 
         raise BadInput(f'config.optimizer.layer_decay is {o["layer_decay"]:g}; above 0, to 1, would do')
     least_of = {'batch': 1, 'epochs': 1, 'log_every': 1, 'steps': 0, 'examples': 0, 'evaluate_every': 0, 'patience': 0}
     for key, least in least_of.items():
-        if t[key] < least:
-            raise BadInput(f'config.train.{key} is {t[key]}; {least} or more would do')
+        at_least(least, f'config.train.{key}', t[key])
     for key, least in {'batch': 1, 'examples': 0}.items():
-        if config['evaluation'][key] < least:
-            raise BadInput(f'config.evaluation.{key} is {config["evaluation"][key]}; {least} or more would do')
+        at_least(least, f'config.evaluation.{key}', config['evaluation'][key])
     data = load(config, tokenizer)
     steps = t['steps'] or t['epochs'] * data.batches
     specs = {
@@ -165,27 +175,29 @@ def _fresh_head(config: EncoderConfig, spec: HeadSpec):
 def initial(job: Job) -> dict[str, Any]:
     """Parameters before the first step: the source's encoder, and of its heads what fits; all else is fresh.
 
-    A pooler is taken from wherever the source has one: NSP's, SOP's, a Hugging Face folder's own.
+    A head does not fit whose classes have other names. A pooler is taken from wherever the source has one: NSP's,
+    SOP's, a Hugging Face folder's own.
     """
     root, source, reinit = jax.random.key(job.config['seed']), job.source, job.train['reinit_layers']
-    found = {job.name_of(name): _fresh_head(job.encoder, spec)(named(root, name)) for name, spec in job.specs.items()}
+    own = {job.name_of(name): _fresh_head(job.encoder, spec)(named(root, name)) for name, spec in job.specs.items()}
+    fresh = lambda: _fresh_encoder(job.encoder)(named(root, 'init'))
     if not source or job.config['random']:
-        return found | {'encoder': _fresh_encoder(job.encoder)(named(root, 'init'))}
-    encoder = source.params['encoder']
-    if reinit:
-        fresh = _fresh_encoder(job.encoder)(named(root, 'init'))['layers']
-        join = lambda old, new: np.concatenate([old[:-reinit], new[-reinit:]])
-        encoder = encoder | {'layers': jax.tree.map(join, encoder['layers'], fresh)}
+        return own | {'encoder': fresh()}
+    encoder, size = source.params['encoder'], source.encoder.vocab_size
     poolers = [tree['pooler'] for tree in source.params.values() if 'pooler' in tree]
     poolers += [source.params['pooler']] if 'pooler' in source.params else []
-    for head, mine in () if reinit else found.items():  # the pooler is fresh too, as Zhang et al. have it
-        if head in source.params and _alike(mine, source.params[head]):
-            found[head] = source.params[head]
-        elif 'pooler' in mine and poolers and _alike(mine['pooler'], poolers[0]):
-            found[head] = mine | {'pooler': poolers[0]}
-    return jax.tree.map(jnp.asarray, found | {'encoder': encoder})
-
-
-def _alike(a: Any, b: Any) -> bool:
-    shapes = lambda tree: {jax.tree_util.keystr(path): np.shape(x) for path, x in jax.tree.leaves_with_path(tree)}
-    return shapes(a) == shapes(b)
+    offered = {'encoder': encoder}
+    for head, mine in () if reinit else own.items():  # the pooler is fresh too, as Zhang et al. have it
+        found, key = source.params.get(head), head.removeprefix('heads_')
+        labels = [x.about.get(key, {}).get('labels') for x in (job, source)]
+        if found and fits(mine, found, size) and (not all(labels) or labels[0] == labels[1]):
+            offered[head] = found
+        elif 'pooler' in mine and poolers:
+            offered[head] = {'pooler': poolers[0]}
+    grown = job.encoder.vocab_size > size
+    params = start_from(source, own | {'encoder': fresh() if grown else encoder}, offered)
+    if reinit:
+        join = lambda old, new: np.concatenate([old[:-reinit], new[-reinit:]])
+        layers = jax.tree.map(join, params['encoder']['layers'], fresh()['layers'])
+        params['encoder'] = params['encoder'] | {'layers': layers}
+    return jax.tree.map(jnp.asarray, params)

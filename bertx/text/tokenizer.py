@@ -119,14 +119,13 @@ class Tokenizer:
             vocab_size=vocab_size, show_progress=False, special_tokens=[*SPECIALS, *continuing]
         )
         learner.train_from_iterator(_repeat(known), trainer)
-        return cls(_wordpiece(learner.get_vocab(), lowercase).to_str())
+        return cls(_wordpiece(learner.get_vocab(), _normalizer(lowercase)).to_str())
 
     @classmethod
     def train_words(cls, sentences: Iterable[str | Counts], vocab_size: int, lowercase: bool = True) -> 'Tokenizer':
         """One token for each of the most frequent words, which are what stands between spaces."""
         _check_size(vocab_size)
-        normalizer: Any = _normalizer(lowercase)  # whose stubs lack its properties
-        normalizer.handle_chinese_chars = False  # it would put spaces around each of them
+        normalizer = _normalizer(lowercase, chinese=False)
         # '[MASK]' in a text is no word, lest it be looked up like one and become the special token.
         marks = '|'.join(special[1:-1] for special in SPECIALS)
         split = pre_tokenizers.Sequence([
@@ -147,9 +146,9 @@ class Tokenizer:
 
         lowercase: with a vocab.txt, unless a tokenizer_config.json of the folder says what the weights were trained on.
         """
-        path, accents = Path(path).expanduser(), None
+        path, normalizer = Path(path).expanduser(), _normalizer(lowercase)
         if path.is_dir():
-            lowercase, accents = _case(path / 'tokenizer_config.json', lowercase)
+            normalizer = _told(path / 'tokenizer_config.json', lowercase)
             path = next((path / name for name in ('tokenizer.json', 'vocab.txt') if (path / name).is_file()), path)
         if not path.is_file():
             raise BadInput(f'tokenizer {str(path)!r}: no such file, or a folder without tokenizer.json and vocab.txt')
@@ -166,7 +165,7 @@ class Tokenizer:
             raise BadInput(f'{path}: piece {twice!r} stands on two lines; a vocab.txt has each piece once')
         if '[UNK]' not in vocabulary:
             raise BadInput(f'{path}: the vocabulary has no unk token; add [UNK]')
-        return cls(_wordpiece(vocabulary, lowercase, accents).to_str(), str(path))
+        return cls(_wordpiece(vocabulary, normalizer).to_str(), str(path))
 
     def __reduce__(self):
         return Tokenizer, (self.text,)
@@ -310,14 +309,14 @@ def _repeat(words: dict[str, int]) -> Iterator[str]:
             yield ' '.join([word] * min(1000, count - done))
 
 
-# Classes of transformers for which a vocab.txt and these two settings are all.
+# Classes of transformers for which a vocab.txt and these three settings are all.
 WORDPIECE = ('BertTokenizer', 'DistilBertTokenizer', 'ElectraTokenizer', 'PreTrainedTokenizer')
 
 
-def _case(file: Path, lowercase: bool) -> tuple[bool, bool | None]:
-    """(lower case, strip accents; None: as the case) of a folder with a vocab.txt, which does not tell."""
+def _told(file: Path, lowercase: bool) -> normalizers.Normalizer:
+    """That of a folder with a vocab.txt, which does not tell."""
     if not file.is_file():
-        return lowercase, None
+        return _normalizer(lowercase)
     try:
         settings = dict(json.loads(file.read_text('utf-8')))
     except (ValueError, TypeError):
@@ -325,20 +324,22 @@ def _case(file: Path, lowercase: bool) -> tuple[bool, bool | None]:
     kind = str(settings.get('tokenizer_class') or 'BertTokenizer').removesuffix('Fast')
     if kind not in WORDPIECE and not (file.parent / 'tokenizer.json').is_file():
         raise BadInput(f'{file}: a {kind} is more than its vocab.txt; let transformers save a tokenizer.json')
-    return bool(settings.get('do_lower_case', True)), settings.get('strip_accents')
+    lowercase, accents = bool(settings.get('do_lower_case', True)), settings.get('strip_accents')
+    return _normalizer(lowercase, accents, bool(settings.get('tokenize_chinese_chars', True)))
 
 
-def _normalizer(lowercase: bool, accents: bool | None = None) -> normalizers.Normalizer:
+def _normalizer(lowercase: bool, accents: bool | None = None, chinese: bool = True) -> normalizers.Normalizer:
+    """chinese: whether each of its characters is a word."""
     strip = lowercase if accents is None else accents
     return normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=strip, lowercase=lowercase
+        clean_text=True, handle_chinese_chars=chinese, strip_accents=strip, lowercase=lowercase
     )
 
 
-def _wordpiece(vocabulary: dict[str, int], lowercase: bool, accents: bool | None = None) -> tokenizers.Tokenizer:
+def _wordpiece(vocabulary: dict[str, int], normalizer: normalizers.Normalizer) -> tokenizers.Tokenizer:
     """BERT's tokenizer over a vocabulary."""
     tokenizer = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token='[UNK]'))
-    tokenizer.normalizer = _normalizer(lowercase, accents)
+    tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix='##')
     return _with_specials(tokenizer)

@@ -40,7 +40,7 @@ def get_config(**tasks) -> ConfigDict:
             'seed': 0,  # of heads, order, dropout; the training subset is the same for all
             'init_from': '',  # a run, or a Hugging Face folder
             'random': False,  # its encoder and tokenizer with fresh weights
-            'tokenizer': '',  # without init_from: a tokenizer.json, vocab.txt or folder; the encoder is as below
+            'tokenizer': '',  # a tokenizer.json, vocab.txt or folder: without init_from, or to add pieces to its own
             'encoder': base.get_config('tiny').encoder,
             'tasks': tasks or {'era': ERA},  # name -> data; dev='': the last tenth of the training examples
             'use': (),  # names of tasks that are trained together, on one encoder; (): all

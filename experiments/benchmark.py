@@ -22,7 +22,7 @@ from bertx.errors import BadInput
 from bertx.families import FAMILIES, encoder_of
 from bertx.results import write_atomically
 from experiments import cli, peer
-from experiments.sweep import points
+from experiments.config_file import ConfigFile
 
 SIZES = flags.DEFINE_list('sizes', ['mini'], 'Sizes of the encoder.')
 FAMILY = flags.DEFINE_list('families', list(FAMILIES), 'With --inference: which to compare; the first is the measure.')
@@ -36,7 +36,7 @@ def measured(config, workdir: epath.Path) -> list[benchmark.Line]:
     if PROFILE.value and (ARMS.value or INFERENCE.value):
         raise BadInput('--profile traces the training step of --sizes, without --arms and --inference')
     if ARMS.value:
-        firsts = {point.get('arm', 'run'): point for point in reversed(points(cli.config_file()))}
+        firsts = {point.get('arm', 'run'): point for point in reversed(ConfigFile().points())}
         return benchmark.arms(sweep.plan(config, list(firsts.values())[::-1], workdir), mesh)
     if INFERENCE.value:
         kept = ('precision', 'attention', 'unroll')

@@ -5,7 +5,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from absl import flags
 from ml_collections import config_flags
@@ -40,18 +39,6 @@ def workdir() -> str:
 def config_file() -> str:
     """The path in --config, without the argument after its colon."""
     return config_flags.get_config_filename(flags.FLAGS['config']).partition(':')[0]
-
-
-def called(path: str, names: dict[str, Any], name: str) -> Any:
-    """What a function of the config file returns. Raises BadInput for whatever goes wrong in it."""
-    try:
-        return names[name]()
-    except BadInput:
-        raise
-    except KeyError as error:
-        raise BadInput(f'--config={path}: {name}() is not there, or has no key {error}') from None
-    except Exception as error:  # noqa: BLE001 - a person's own code
-        raise BadInput(f'--config={path}: {name}() fails with {type(error).__name__}: {error}') from None
 
 
 def run(main: Callable[[], int], required: tuple[str, ...] = ('config', 'workdir')) -> None:

@@ -18,7 +18,7 @@ from bertx import ahead, footprint, sweep
 from bertx.config import Run
 from bertx.errors import one_of
 from experiments import cli
-from experiments.sweep import points
+from experiments.config_file import ConfigFile
 
 TOPOLOGY = flags.DEFINE_string('topology', None, 'Generation and shape of the slice, such as v5e:4x4.')
 ARM = flags.DEFINE_string('arm', '', "Of the sweep in --config; '': its config as it stands.")
@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def arm(config):
-    found = {point.get('arm', 'run'): point for point in points(cli.config_file())}
+    found = {point.get('arm', 'run'): point for point in ConfigFile().points()}
     one_of('--arm', ARM.value, found)
     return sweep.overlay(config, found[ARM.value])
 

@@ -6,8 +6,6 @@ FOLDER is a run of `experiments.pretrain`, or a Hugging Face folder. What is don
 has its predictions, example by example, in predictions/*.jsonl. Exit code 3: some runs failed.
 """
 
-import runpy
-
 from absl import flags
 from etils import epath
 
@@ -15,18 +13,19 @@ from bertx import locks
 from bertx.errors import BadInput
 from bertx.tasks import downstream
 from experiments import cli, report
+from experiments.config_file import ConfigFile
 
 INIT_FROM = flags.DEFINE_string('init_from', '', 'The same as --config.init_from.')
 
 
 def main() -> int:
     config, workdir = cli.CONFIG.value, epath.Path(cli.workdir())
-    path = cli.config_file()
+    file = ConfigFile()
     if 'tasks' not in config:
-        raise BadInput(f'--config={path} names no tasks; configs/finetune/base.py, or one made from it, would do')
+        raise BadInput(f'--config={file.path} names no tasks; configs/finetune/base.py, or one made from it, would do')
     if INIT_FROM.value:
         config.init_from = INIT_FROM.value
-    grid = cli.called(path, {'sweep': lambda: [{'arm': 'run'}]} | runpy.run_path(path), 'sweep')
+    grid = file.points() if 'sweep' in file else [{'arm': 'run'}]
     planned = downstream.plan(config, grid, workdir / 'runs')
     for line in dict.fromkeys(line for p in planned for line in p.job.data.about()):
         cli.console.print(line, highlight=False)

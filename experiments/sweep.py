@@ -12,8 +12,6 @@ experiments/devices.py.
 
 import contextlib
 import functools
-import pathlib
-import runpy
 import sys
 import time
 
@@ -28,7 +26,7 @@ from bertx.report import published
 from bertx.scheduling import cluster, engine, slices
 from bertx.tasks import downstream
 from experiments import cli, devices, dry_run, live, report
-from experiments.cli import called
+from experiments.config_file import ConfigFile
 from experiments.engines import ADDRESS, ENGINE, WORKERS
 
 DRY_RUN = flags.DEFINE_bool('dry_run', False, 'List the runs, with what they will take, and end.')
@@ -43,24 +41,6 @@ RETRIES = {
     )
     for kind, count in engine.LIMITS.items()
 }
-
-
-def points(path: str) -> sweep.Sweep:
-    """What `sweep()` in the config file returns."""
-    names = runpy.run_path(path)
-    if 'sweep' not in names:
-        raise BadInput(f'--config={path} has no sweep(); for a single run use python -m experiments.pretrain')
-    grid = called(path, names, 'sweep')
-    if not grid or not all(isinstance(point, dict) for point in grid):
-        raise BadInput(f'--config={path}: its sweep() returns no points; arm, prod and seeds make some')
-    return grid
-
-
-def tuned(path: str) -> tuple[ConfigDict, sweep.Sweep] | None:
-    """What each finished run is to be fine-tuned on, where the config file says so."""
-    names = runpy.run_path(path)
-    both = ('get_downstream', 'downstream')
-    return (called(path, names, both[0]), called(path, names, both[1])) if 'downstream' in names else None
 
 
 def check_downstream(further: tuple[ConfigDict, sweep.Sweep] | None, planned: list[sweep.Planned]) -> None:
@@ -84,12 +64,11 @@ def run_all(progress: engine.Progress, begun: float | None = None) -> tuple[list
     sweep was begun."""
     config, workdir = cli.CONFIG.value, epath.Path(cli.workdir())
     devices.set_up(config, workdir)
-    path = cli.config_file()
-    grid, name = points(path), pathlib.Path(path).stem
-    sweep.check_workdir(workdir, name, config)
+    file = ConfigFile()
+    grid, further = file.points(), file.downstream()
+    sweep.check_workdir(workdir, file.name, config)
     mesh = parallel.mesh_of(config.train)
     speed = benchmark.Speeds(workdir, mesh)
-    further = tuned(path)
     if config.tune.key:
         trials = sweep.plan(config, tune.trials(config, grid), workdir / 'tuning', speed)
         tune.check(config, trials)
@@ -112,10 +91,9 @@ def run_all(progress: engine.Progress, begun: float | None = None) -> tuple[list
     if DRY_RUN.value:
         return planned, {}
     workdir.mkdir(parents=True, exist_ok=True)
-    names = runpy.run_path(path)
-    sweep.record(workdir, name, config, planned, names.get('__doc__') or '')
-    if 'published' in names:
-        published.record(workdir, names['published']())
+    sweep.record(workdir, file.name, config, planned, file.about)
+    if 'published' in file:
+        published.record(workdir, file.call('published'))
     worker = done_with(planned, progress, begun)
     if further and hosts.leads() and not (FAIL_FAST.value and worker.failed):
         worker.afterwards(planned, lambda p: downstream.attach(p.folder, *further, cli.bar))

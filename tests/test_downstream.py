@@ -209,13 +209,19 @@ def test_what_is_done_is_not_done_again(swept):
 def test_the_command_makes_results_and_the_report(store, tmp_path, monkeypatch):
     config, points = grid(tmp_path)
     (tmp_path / 'grid.py').write_text(SWEEP)
-    monkeypatch.setattr(command, 'points', lambda path: command.runpy.run_path(path)['sweep']()[:3:2])
     names = {'get_downstream': lambda: config, 'downstream': lambda: points[:2]}
-    made = command.runpy.run_path
-    monkeypatch.setattr(command.runpy, 'run_path', lambda path: made(path) | names)
+
+    class File(command.ConfigFile):
+        def __init__(self):
+            super().__init__()
+            arms = self.names['sweep']()[:3:2]
+            self.names |= names | {'sweep': lambda: arms}
+
+    monkeypatch.setattr(command, 'ConfigFile', File)
+    monkeypatch.setattr('experiments.cli.config_file', lambda: str(tmp_path / 'grid.py'))
     cli = SimpleNamespace(
         CONFIG=SimpleNamespace(value=small(store)), workdir=lambda: str(tmp_path / 'work'), bar=silent,
-        config_file=lambda: str(tmp_path / 'grid.py'), console=Console(), DONE=0, SOME_FAILED=3,
+        console=Console(), DONE=0, SOME_FAILED=3,
     )  # fmt: skip
     monkeypatch.setattr(command, 'cli', cli)
     monkeypatch.setattr(report, '_page', lambda *_: None)

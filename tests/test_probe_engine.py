@@ -156,3 +156,22 @@ def test_description_lengths_tell_task_from_control(tmp_path):
         mdl.online(p, 'linear', options, np.random.default_rng(0).permutation(task.label_N)),
     )
     assert (own.compression_L > 2).all() and (noise.compression_L < 1.2).all()
+
+
+def test_the_size_of_dev_is_no_matter_of_memory():
+    x_LND = np.zeros((4, 3000, 32), np.float32)
+    part = lambda n: Examples(np.zeros((n, 1, 8), np.int32), np.zeros(n, np.int32))
+
+    def temporary(dev):
+        trials = np.zeros(2, np.int32), np.full(2, 100), np.ones(3, np.float32)
+        lowered = probe_engine._fit.lower(Edge(K), OPTIONS, x_LND, part(100), part(dev), *trials)
+        return lowered.compile().memory_analysis().temp_size_in_bytes
+
+    assert temporary(2900) < 1.2 * temporary(100)
+
+
+def test_dev_losses_are_means_over_all_of_dev(problem):
+    """Of 400 examples in chunks of 64, the last one padded."""
+    x, _, train, dev, _ = problem
+    fitted = fit(Classifier(K), x, train, dev, OPTIONS)
+    np.testing.assert_allclose(fitted.dev_LT, fitted.scores(x, dev)['loss'].mean(2), rtol=1e-5)

@@ -62,9 +62,7 @@ def online(prepared: Prepared, kind: str, options: Options, label_N: np.ndarray 
     train = np.flatnonzero(task.split_N == 0)
     order = np.random.default_rng(seed).permutation(task.group_N.max() + 1)[task.group_N[train]]
     index = np.concatenate([train[np.argsort(order, kind='stable')], np.flatnonzero(task.split_N != 0)])
-    names = ('at', 'label_N', 'split_N', 'group_N', 'type_N')
-    task = dataclasses.replace(task, **{name: getattr(task, name)[index] for name in names})
-    shuffled = dataclasses.replace(prepared, task=task, rows=prepared.rows[index])
+    shuffled = dataclasses.replace(prepared, task=task.take(index), rows=prepared.rows[index])
     ends = portions(len(train), len(task.classes))
     if len(ends) < 2:
         raise BadInput(f'task {task.name}: {len(train)} training examples are too few to be sent in portions')

@@ -11,6 +11,7 @@ import collections
 import functools
 import gzip
 import json
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,7 @@ def read(path: str, pairs: int) -> list[dict[str, Any]]:
     try:
         with gzip.open(file, 'rt') if file.suffix == '.gz' else file.open() as stream:
             lines_read = stream.read().splitlines()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise BadInput(f'--data={path} cannot be read ({error}); give blimp.jsonl or blimp.jsonl.gz') from None
     for number, line in enumerate(lines_read, 1):
         try:

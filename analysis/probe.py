@@ -19,7 +19,7 @@ from etils import epath
 from rich.console import Console
 from rich.progress import track
 
-from analysis import annotated_tasks, edge, edge_bars, features, layer_plots, page, plain_tasks, probe_table
+from analysis import annotated_tasks, conllu, edge, edge_bars, features, layer_plots, page, plain_tasks, probe_table
 from analysis.annotated_tasks import CONLLU, SPANS
 from analysis.probe_engine import Options
 from analysis.probing import Pools, Profile, measure
@@ -58,11 +58,14 @@ def tasks(names: list[str], data: str | None, source: str, sentences: int, examp
             )
         texts = plain_tasks.read(source)
         return [plain_tasks.make(name, source, *texts, sentences, sentences // 3) for name in names]
-    spans = [annotated_tasks.make_spans(name, data) for name in names if name in SPANS]
-    if others := [name for name in names if name not in SPANS] if names else list(CONLLU):
-        trees = annotated_tasks.treebank(data, sentences, sentences // 3)
-        spans = [annotated_tasks.make(name, *trees) for name in others] + spans
-    return [task.limited(examples, examples // 2) for task in spans]
+    names, found = names or list(CONLLU), []
+    for read, mine in (
+        (conllu.read, [name for name in names if name not in SPANS]),
+        (conllu.read_spans, [name for name in names if name in SPANS]),
+    ):
+        text = annotated_tasks.treebank(data, sentences, sentences // 3, read) if mine else ()
+        found += [annotated_tasks.make(name, *text) for name in mine]
+    return [task.limited(examples, examples // 2) for task in found]
 
 
 def models(checkpoints: str) -> tuple[list[Arm], dict[str, dict[int, str]]]:

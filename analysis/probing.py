@@ -83,8 +83,7 @@ def prepare(model: Pretrained, task: Task, pools: Pools, cache: Path) -> Prepare
     row_of = found.rows['words' if task.unit == 'words' else pools.sentences]
     rows = np.where(task.at >= 0, row_of[task.at], -1)
     there = ((rows >= 0) | (task.at < 0)).reshape(len(rows), -1).all(1)
-    kept = {name: getattr(task, name)[there] for name in ('at', 'label_N', 'split_N', 'group_N', 'type_N')}
-    task, rows = dataclasses.replace(task, **kept).check(), rows[there]
+    task, rows = task.take(there).check(), rows[there]
     used = np.unique(rows[rows >= 0])  # vectors that no example reads stay on disk
     rows = np.where(rows >= 0, np.searchsorted(used, rows), -1)
     x_LND = np.stack([x_ND[used] for x_ND in found.states_LND])

@@ -111,7 +111,7 @@ def _sentence(rows: list[list[str]], document: str, place: str) -> Sentence:
 
 
 def read_spans(path: Path) -> list[Sentence]:
-    """Sentences of a column file and their spans, from the BIO tags in the last column. -DOCSTART- begins a document."""
+    """Sentences of a column file with spans, from the BIO tags in the last column; -DOCSTART- begins a document."""
     found, document = [], path.name
     for start, block in _blocks(path):
         words: list[str] = []

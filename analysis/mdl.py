@@ -10,19 +10,16 @@ nats of the later portions to the bits of the first one.
 
 import dataclasses
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from absl import flags
-from etils import epath
 
 from analysis import features, layer_plots, page, probe, probing
 from analysis.probe_engine import Options
 from analysis.probing import Pools, Prepared
 from analysis.tasks import Task
-from bertx import results
-from bertx.errors import BadInput
+from bertx.errors import BadInput, one_of
 from bertx.pretrained import Pretrained
 from experiments import cli
 
@@ -84,7 +81,11 @@ def lines(codes: dict[str, Code], task: Task) -> list[list[str]]:
 
 def main() -> int:
     f: Any = flags.FLAGS
-    out, pools = Path(f.out or 'probes/mdl'), Pools(f.word_pool, f.sentence_pool).check()
+    for name in ('sweep', 'baseline', 'seeds'):
+        if f[name].present:
+            raise BadInput(f'--{name} is not for description lengths: one checkpoint, one order of its examples')
+    one_of('--probe', f.probe, probing.KINDS)
+    out, pools = page.folder(f.out or 'probes/mdl'), Pools(f.word_pool, f.sentence_pool).check()
     options = Options(penalties=probe.penalties(f.penalties)).check()
     model = Pretrained.load(f.checkpoint)
     sections, text = [], ''
@@ -102,9 +103,7 @@ def main() -> int:
         picture = layer_plots.curves({task.name: (arms, {})}, out / 'figures' / f'mdl_{task.name}', note, ylabel='kbit')
         sections.append(page.Section(task.name, note, rows=rows, pictures=[picture]))
         text += f'{task.name}: {note}\n\n{page.markdown(rows)}\n'
-    results.write_atomically(epath.Path(out / 'mdl.md'), text)
-    page.write(out / 'report.html', f'Description lengths, {f.checkpoint}', sections)
-    print(text)
+    page.finish(out, 'mdl', f'Description lengths, {f.checkpoint}', text, sections)
     return cli.DONE
 
 

@@ -11,7 +11,6 @@ voita2020     description length of POS
 objectives    the layer profile of every arm of --sweep side by side, with differences
 """
 
-from pathlib import Path
 from typing import Any
 
 from absl import flags
@@ -53,14 +52,15 @@ def main() -> int:
             raise BadInput(f'--preset={f.preset} wants --{name}')
     f.out = f.out or (None if f.sweep else f'probes/{f.preset}')
     for name, value in settings.items():
-        f[name].value = value
+        if not f[name].present:
+            f[name].value = value
     if f.preset == 'jawahar2019' and f.data and not f.task:
         f.task = SENTENCE_TASKS
     code = run()
     if f.preset in TABLES:
         note, rows = TABLES[f.preset]
         text = f'Published: {note}\n\n{page.markdown(rows)}'
-        results.write_atomically(epath.Path(Path(f.out) / 'published.md'), text)
+        results.write_atomically(epath.Path(page.folder(f.out) / 'published.md'), text)
         print(text)
     return code
 

@@ -56,6 +56,14 @@ def test_a_grid_is_its_fits_one_by_one(problem):
     assert alone.dev_LT[0, 0] >= together.dev_LT[1, 0] - 2e-3  # the better of two penalties is chosen
 
 
+def test_spans_have_linear_probes_on_their_ends():
+    rows = np.array([[[3, 4, 5]], [[7, -1, -1]]])
+    task = dataclasses.replace(annotated_tasks.make('pos', treebank(6), np.arange(6) % 3), at=rows)
+    p = probing.Prepared(task, np.zeros((1, 9, 2)), rows, np.ones(1))
+    np.testing.assert_array_equal(probing.spanned(p, 'linear').rows, [[3, 5], [7, 7]])
+    assert probing.make_probe('linear', task) == Classifier(4, 2) and probing.make_probe('edge', task) == Edge(4, 1)
+
+
 def test_early_stopping_keeps_the_best_round():
     """Noise labels: a probe that went on would memorise the training set."""
     x, label = made(400, layers=1)
@@ -111,9 +119,9 @@ def test_expected_layer_of_published_curves():
     weight = np.full(200, 10.0)
     rng = np.random.default_rng(0)
     flat = rng.binomial(10, 0.5, (4, 200)).astype(float)
-    assert np.isnan(edge.gravity(flat, weight, np.array([0.4, 0.3, 0.5, 0.6])).expected)
+    assert np.isnan(edge.gravity(flat[None], weight, np.array([0.4, 0.3, 0.5, 0.6])).expected)
     rising = np.stack([rng.binomial(10, p, 200) for p in (0.5, 0.9, 0.9, 0.9)]).astype(float)
-    found = edge.gravity(rising, weight, np.array([0.7, 0.3, 0.2, 0.4]))
+    found = edge.gravity(rising[None], weight, np.array([0.7, 0.3, 0.2, 0.4]))
     assert found.low < 1.05 < found.high + 0.1 and found.expected == pytest.approx(1, abs=0.1)
 
 

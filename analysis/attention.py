@@ -187,6 +187,7 @@ def main() -> int:
         for title, compare in (('Relations', dependency_heads.compare), ('Attention probe', attention_probe.compare)):
             rows, note = compare(own, fresh, model.encoder.heads)
             relations.append(page.Section(title, note, rows=rows))
+            page.write_csv(out / f'{title.lower().replace(" ", "_")}.csv', rows)
             text += f'{page.markdown(rows)}\n{note}\n\n'
     heads = measure(model, corpus)
     note = f'{len(corpus.sentences):,} sentences; uniform attention has {heads.uniform:.2f} nats'

@@ -102,6 +102,7 @@ def main() -> int:
         arms = {name: code.bits_L[None] / KBIT for name, code in codes.items()}
         picture = layer_plots.curves({task.name: (arms, {})}, out / 'figures' / f'mdl_{task.name}', note, ylabel='kbit')
         sections.append(page.Section(task.name, note, rows=rows, pictures=[picture]))
+        page.write_csv(out / f'mdl_{task.name}.csv', rows)
         text += f'{task.name}: {note}\n\n{page.markdown(rows)}\n'
     page.finish(out, 'mdl', f'Description lengths, {f.checkpoint}', text, sections)
     return cli.DONE

@@ -62,6 +62,7 @@ def finish(out: Path, name: str, title: str, text: str, sections: list[Section],
 
 def write_csv(path: Path, rows: list[list[str]]) -> None:
     """The rows, the first one the head."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     text = io.StringIO()
     csv.writer(text, lineterminator='\n').writerows(rows)
     write_atomically(epath.Path(path), text.getvalue())

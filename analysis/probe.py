@@ -166,6 +166,11 @@ def write(s: Settings, title: str, groups: list[Arm], wanted: list[Task], found,
     lengths = [['arm', *(f'layer {n}' for n in range(deepest))], *lengths]
     sections = [page.Section('Best layers', table=table), page.Section('Layers', pictures=[picture])]
     if places:
+        rows = [['task', 'arm', 'expected layer', 'low', 'high', 'centre of gravity']]
+        for name, g in places.items():
+            numbers = ('' if x != x else f'{x:.2f}' for x in (g.expected, g.low, g.high, g.centre))
+            rows.append([*name.split(', ', 1), *numbers])
+        page.write_csv(s.out / 'edge.csv', rows)
         bars = edge_bars.draw(places, s.out / 'figures' / 'edge')
         sections.append(page.Section('Expected layers', pictures=[bars]))
     sections += [page.Section(name.replace('_', ' '), table=t) for name, t in by_layer.items()]

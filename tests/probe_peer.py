@@ -22,7 +22,6 @@ from analysis import annotated_tasks, probing  # noqa: E402
 from analysis.probe_engine import Options  # noqa: E402
 from bertx.pretrained import Pretrained  # noqa: E402
 
-
 AGREED = 0.01  # of accuracy: scikit-learn has no early stopping
 
 

@@ -11,6 +11,7 @@ import pytest
 from absl import flags
 from analysis_cases import conllu, model, saved, treebank
 
+from analysis import page, published
 from analysis.conllu import Sentence
 
 FAST = ('--seeds=1', '--penalties=1e-3')
@@ -133,9 +134,38 @@ def test_over_training(command, place, capsys):
 
 
 def test_presets_and_what_was_typed_wins(command, place):
-    out = command(
-        'presets', '--preset=tenney2019', f'--checkpoint={place}/m0', f'--data={place}/trees', '--task=pos', *FAST
-    )
+    given = f'--checkpoint={place}/m0', f'--data={place}/trees'
+    out = command('presets', '--preset=tenney2019', *given, '--task=pos', *FAST)
     text = (out / 'table.md').read_text()
-    assert 'pos, m0: expected layer' in text and 'dep' not in text
-    assert 'layers 0 to 2' in (out / 'layers.csv').read_text() and '1.76' in (out / 'published.md').read_text()
+    assert (
+        'pos, m0: expected layer' in text and 'dep' not in text and 'layers 0 to 2' in (out / 'layers.csv').read_text()
+    )
+    ((_, task, *_),) = csv.reader((out / 'edge.csv').read_text().splitlines()[1:])
+    assert lines((out / 'published.md').read_text(), f'{task} ') and '1.76' in (out / 'published.md').read_text()
+
+
+def test_published_figures_stand_beside_ours(tmp_path):
+    write = lambda name, *rows: page.write_csv(tmp_path / f'{name}.csv', [list(row) for row in rows])
+    head = 'arm', 'task', 'head', 'mean'
+    write(
+        'layers',
+        head,
+        ('x', 'tense', 'layer 0', '.5'),
+        ('x', 'tense', 'layer 1', '.75'),
+        ('untrained', 'tense', 'layer 1', '.6'),
+    )
+    write('edge', ('task', 'arm', 'expected'), ('pos', 'x', '1.5'), ('dep', 'x', '2.5'))
+    write('relations', [''] * 8, ('obj', '9', '1-1', '0.700 [0.6, 0.8]', '+1', '0.300', '', ''))
+    write('attention_probe', [''] * 3, ('probe on all heads', '0.500 [0.4, 0.6]', ''))
+    structure = ('layer', 'UUAS', 'DSpr', 'root', 'NSpr')
+    write('structure', structure, ('1', '', '', '', ''), ('2 (dev)', '0.7 [0.6, 0.8]', '0.5', '0.4', '0.3'))
+    write('mdl_pos', [''] * 7, ('0', '90.1', '', '', '5.2', '', ''))
+    for preset, want in {
+        'jawahar2019': ['tense, x', '75.0', *[''] * 11],
+        'tenney2019': ['x', '1.5', '', '', '2.5', '', ''],
+        'clark2019': ['obj(dobj)', '0.868', '0.400', '0.700', '0.300'],
+        'hewitt2019': ['ours: 2 (dev)', '0.7', '0.5', '0.4', '0.3'],
+        'voita2020': ['ours: layer 0', '90.1', '5.2', ''],
+    }.items():
+        _, rows = published.beside(preset, tmp_path)
+        assert want in rows and {len(row) for row in rows} == {len(rows[0])}, preset

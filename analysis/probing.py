@@ -84,7 +84,7 @@ def prepare(model: Pretrained, task: Task, pools: Pools, cache: Path) -> Prepare
     found = features.compute(model, task.corpus, '' if plain else pools.words, cache)
     row_of = found.rows['words' if task.unit == 'words' else pools.sentences]
     rows = np.where(task.at >= 0, row_of[task.at], -1)
-    there: np.ndarray = ((rows >= 0) | (task.at < 0)).reshape(len(rows), -1).all(1)
+    there = np.asarray(((rows >= 0) | (task.at < 0)).reshape(len(rows), -1).all(1))
     task, rows, lost = task.take(there).check(), rows[there], int((~there).sum())
     used = np.unique(rows[rows >= 0])  # vectors that no example reads stay on disk
     rows = np.where(rows >= 0, np.searchsorted(used, rows), -1)

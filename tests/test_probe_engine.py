@@ -183,3 +183,25 @@ def test_dev_losses_are_means_over_all_of_dev(problem):
     x, _, train, dev, _ = problem
     fitted = fit(Classifier(K), x, train, dev, OPTIONS)
     np.testing.assert_allclose(fitted.dev_LT, fitted.scores(x, dev)['loss'].mean(2), rtol=1e-5)
+
+
+def test_labels_that_training_lacks_are_missed_on_test_and_say_nothing_on_dev():
+    trees = treebank(90)
+    trees[31].upos[0] = trees[65].upos[0] = 'X'
+    task = annotated_tasks.make('pos', trees, np.repeat([0, 1, 2], 30))
+    x_LND = np.eye(len(task.classes) + 1, dtype=np.float32)[None, task.label_N]
+    p = probing.Prepared(task, x_LND, np.arange(len(task.at))[:, None], np.ones(1))
+    assert (p.examples(1).target >= 0).all() and (p.examples(2).target < 0).sum() == 1
+    found = probing._measure(p, 'linear', dataclasses.replace(OPTIONS, seeds=1), control=False)
+    assert found.weight_G.sum() - found.hit_LG.sum() == 1 and np.isfinite(found.dev_L).all()
+
+
+def test_tasks_about_sentences_have_no_control_task(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(probing, 'prepare', lambda *arguments: None)
+    monkeypatch.setattr(probing, '_measure', lambda p, kind, options, control: asked.append(control) or 1 / 0)
+    words = annotated_tasks.make('pos', treebank(90), np.repeat([0, 1, 2], 30))
+    for task in (words, dataclasses.replace(words, unit='sentences')):
+        with pytest.raises(ZeroDivisionError):
+            probing.measure(model(), task, Pools(), tmp_path, 'linear', OPTIONS)
+    assert asked == [True, False]

@@ -10,6 +10,7 @@ where it was stopped.
 """
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -83,13 +84,15 @@ def measure_all(s: Settings, wanted: list[Task], folders: dict[str, dict[int, st
     """(task -> arm -> seed -> profile, task -> arm -> profile of its untrained encoder)."""
     found: dict[str, dict[str, dict[int, Profile]]] = {task.name: {arm: {} for arm in folders} for task in wanted}
     fresh: dict[str, dict[str, Profile]] = {task.name: {} for task in wanted}
+    # The same one for arms of one encoder, whose profile then comes from the cache.
+    first = {arm: next(iter(runs.values())) for arm, runs in folders.items()}
+    untrained = functools.lru_cache(1)(lambda arm: features.untrained(Pretrained.load(first[arm])))
     jobs = [(arm, seed, task) for arm, runs in folders.items() for seed in (None, *runs) for task in wanted]
     for arm, seed, task in track(jobs, 'probes', console=cli.console):
         if seed is not None:
             found[task.name][arm][seed] = s.measure(Pretrained.load(folders[arm][seed]), task)
-        else:  # the same one for arms of one encoder: measured once, then from the cache
-            control = features.untrained(Pretrained.load(next(iter(folders[arm].values()))))
-            fresh[task.name][arm] = s.measure(control, task, control=False)
+        else:
+            fresh[task.name][arm] = s.measure(untrained(arm), task, control=False)
     return found, fresh
 
 

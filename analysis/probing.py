@@ -126,7 +126,7 @@ def measure(
     control &= task.unit == 'words'
     labels = hashlib.sha256(b''.join(np.ascontiguousarray(x).tobytes() for x in (task.at, task.label_N, task.split_N)))
     key = [FORMAT, model.content, model.tokenizer.fingerprint, task.corpus.fingerprint, labels.hexdigest(),
-           dataclasses.asdict(pools), kind,
+           features.longest(model), dataclasses.asdict(pools), kind,
            dataclasses.asdict(options), control, HIDDEN]  # fmt: skip
     file = cache / f'{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]}-{task.name}.npz'
     if file.exists():

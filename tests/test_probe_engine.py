@@ -149,6 +149,9 @@ def test_a_profile_has_its_controls(tmp_path, monkeypatch):
     monkeypatch.setattr(probing, '_measure', None)
     again = probing.measure(model(), task, Pools(), tmp_path, 'linear', OPTIONS)
     np.testing.assert_array_equal(again.hit_LG, found.hit_LG)
+    monkeypatch.setattr(probing.features, 'longest', lambda model: 20)
+    with pytest.raises(TypeError):  # rows that are cut elsewhere are measured anew
+        probing.measure(model(), task, Pools(), tmp_path, 'linear', OPTIONS)
     with pytest.raises(BadInput, match='--word_pool'):
         Pools('middle').check()
     with pytest.raises(BadInput, match='penalties'):

@@ -24,6 +24,7 @@ def place(tmp_path_factory):
     for seed in (0, 1):
         saved(model(seed), place / f'm{seed}')
     saved(model(1, max_positions=200), place / 'long')
+    saved(model(1, layers=3), place / 'deep')
     (place / 'trees').mkdir()
     for split, count in (('train', 90), ('dev', 30), ('test', 40)):
         sentences = [Sentence(**{**vars(s), 'document': f'{split}{s.document}'}) for s in treebank(count, len(split))]
@@ -56,6 +57,16 @@ def command(monkeypatch, place):
 
 def lines(text, start):
     return [line.split('|')[1:-1] for line in text.splitlines() if line.startswith(f'| {start}')]
+
+
+def test_probe_of_checkpoints_of_different_depth(command, place):
+    both = f'--checkpoint={place}/m1,{place}/deep'
+    out = command('probe', both, f'--data={place}/trees', '--task=pos', *FAST)
+    deep = [row for row in csv.reader((out / 'layers.csv').open()) if row[2] == 'layer 3']
+    assert [row[0] for row in deep] == ['deep']
+    text = (out / 'table.md').read_text()
+    assert len(lines(text, 'untrained m1')) == 1 and 'deep: untrained ' in text
+    assert {file.stem for file in (out / 'figures').glob('*.png')} == {'layers', 'norms'}
 
 
 def test_structural(command, place):

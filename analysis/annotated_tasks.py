@@ -8,7 +8,7 @@ from analysis import conllu
 from analysis.conllu import Sentence
 from analysis.features import Corpus
 from analysis.tasks import Example, Task, build, split_sentences
-from bertx.errors import BadInput, unknown
+from bertx.errors import one_of
 
 DEPTHS = 7  # the deepest class is 'and more'
 WIDEST = 8  # words of a span that an edge probe reads; longer ones are cut
@@ -39,6 +39,13 @@ def arc(s: Sentence, first: int, group: int) -> Iterator[Example]:
         if head >= 0 and others:
             yield Example([first + head, first + w], 'arc', group, s.words[w].lower())
             yield Example([first + int(rng.choice(others)), first + w], 'none', group, s.words[w].lower())
+
+
+def spans(s: Sentence, first: int, group: int) -> Iterator[Example]:
+    """Label of a BIO span (chunk, entity)."""
+    for begin, end, label in s.spans:
+        inside = [first + w if w < end else -1 for w in range(begin, begin + WIDEST)]
+        yield Example([inside], label, group, s.words[end - 1].lower())
 
 
 def tree_depth(s: Sentence, first: int, group: int) -> Iterator[Example]:
@@ -91,14 +98,14 @@ CONLLU = {
     'subject_number': (subject_number, 'semantics', 'sentences'),
     'object_number': (object_number, 'semantics', 'sentences'),
 }
-SPANS = ('chunks', 'ner')
+# of column files with BIO tags
+SPANS = {'chunks': (spans, 'syntax', 'words'), 'ner': (spans, 'semantics', 'words')}
 
 
-def treebank(what: str, train: int, rest: int) -> tuple[list[Sentence], np.ndarray]:
+def treebank(what: str, train: int, rest: int, read=conllu.read) -> tuple[list[Sentence], np.ndarray]:
     """Sentences of --data and the number of each one's split: at most so many of each, drawn at random."""
-    flat, split_S = split_sentences(
-        {split: [s for f in fs for s in conllu.read(f)] for split, fs in conllu.splits(what).items()}
-    )
+    files = conllu.splits(what)
+    flat, split_S = split_sentences({split: [s for f in fs for s in read(f)] for split, fs in files.items()})
     rng = np.random.default_rng(0)
     kept = [rng.permutation(np.flatnonzero(split_S == n))[:most] for n, most in enumerate((train, rest, rest))]
     index = np.sort(np.concatenate(kept))
@@ -106,30 +113,10 @@ def treebank(what: str, train: int, rest: int) -> tuple[list[Sentence], np.ndarr
 
 
 def make(name: str, sentences: list[Sentence], split_S: np.ndarray) -> Task:
-    """One of CONLLU over these sentences."""
-    if name not in CONLLU:
-        raise unknown('task', name, [*CONLLU, *SPANS])
-    function, kind, unit = CONLLU[name]
+    """One of CONLLU or SPANS over these sentences."""
+    one_of('task', name, CONLLU | SPANS)
+    function, kind, unit = (CONLLU | SPANS)[name]
     corpus = Corpus([s.words for s in sentences])
     first_S = corpus.starts[:-1]
     found = [x for group, s in enumerate(sentences) for x in function(s, int(first_S[group]), group)]
     return build(name, kind, unit, corpus, found, lambda group: int(split_S[group]))
-
-
-def make_spans(name: str, what: str) -> Task:
-    """Labels of the BIO spans (chunks, entities) in the column files of --data: one span an example."""
-    read = {
-        split: [x for file in files for x in conllu.read_spans(file)] for split, files in conllu.splits(what).items()
-    }
-    sentences, split_S = split_sentences({split: [s for s, _ in part] for split, part in read.items()})
-    spans_S = [spans for part in read.values() for _, spans in part]
-    if not any(spans_S):
-        raise BadInput(f'--data={what}: no BIO span in it')
-    corpus = Corpus([s.words for s in sentences])
-    found = []
-    for group, (s, spans) in enumerate(zip(sentences, spans_S, strict=True)):
-        first = int(corpus.starts[group])
-        for begin, end, label in spans:
-            inside = [first + w if w < end else -1 for w in range(begin, begin + WIDEST)]
-            found.append(Example([inside], label, group, s.words[end - 1].lower()))
-    return build(name, 'syntax' if name == 'chunks' else 'semantics', 'words', corpus, found, lambda g: int(split_S[g]))

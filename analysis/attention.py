@@ -13,14 +13,12 @@ attention.md, figures/ and a report.html with an attention viewer that works off
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import flags
-from etils import epath
 from sklearn.manifold import MDS
 
 from analysis import (
@@ -35,7 +33,6 @@ from analysis import (
     viewer,
 )
 from analysis.features import Corpus, Pieces, padded, view_of
-from bertx import results
 from bertx.encoder import encode
 from bertx.encoder_config import EncoderConfig
 from bertx.pretrained import Pretrained
@@ -44,6 +41,7 @@ from experiments import cli
 TARGETS = ('[CLS]', '[SEP]', 'punctuation', 'self', 'previous', 'next')
 SMOOTH = 1e-4  # mixed in before entropies, theirs; 1e-3 before the distances between heads
 TOKENS = 1024  # in a batch: 12 x 12 heads at 64 tokens are 38 MB
+READABLE = 18  # words of a sentence in the viewer, about
 CLUSTER = 60  # sentences that the distances between heads are summed over
 BROAD, FOLLOWS, SPECIAL = 3.8, 0.5, 0.6  # nats, shares: theirs, for the kinds of heads
 
@@ -61,17 +59,18 @@ def maps(model: Pretrained, rows: Sequence[Pieces]) -> Iterator[tuple[int, np.nd
 
 @functools.partial(jax.jit, static_argnums=0)
 def _maps(config: EncoderConfig, params, tokens_BL, segment_BL):
-    encoded = encode(config, params, view_of(tokens_BL, segment_BL), taps=True)
-    states: Any = encoded.states_NBLD
+    encoded: Any = encode(config, params, view_of(tokens_BL, segment_BL), taps=True)
+    # What is summed over thousands of weights, bfloat16 is too coarse for.
+    attention, states = (x.astype(jnp.float32) for x in (encoded.attention_NBHQK, encoded.states_NBLD))
     if config.prenorm or config.groups:  # its layers read normed states, or share their weights
-        return encoded.attention_NBHQK, None
+        return attention, None
     value, output = (params['layers']['attention'][name] for name in ('value', 'output'))
     v_NBLHC = jnp.einsum('nbld,ndhc->nblhc', states[:-1], value['kernel'])
     if 'bias' in value:
         v_NBLHC += value['bias'][:, None, None]
     gram_NHCC = jnp.einsum('nhcd,nhed->nhce', output['kernel'], output['kernel'])  # |v W| by C x C, not by D
     square_NBHL = jnp.einsum('nblhc,nhce,nblhe->nbhl', v_NBLHC, gram_NHCC, v_NBLHC)
-    return encoded.attention_NBHQK, jnp.sqrt(jnp.maximum(square_NBHL, 0))
+    return attention, jnp.sqrt(jnp.maximum(square_NBHL, 0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +80,6 @@ class Heads:
     shares: dict[str, np.ndarray]  # of TARGETS, and '[SEP] to [SEP]'
     by_norm: dict[str, np.ndarray]  # the same, each weight times the length of what it carries; empty: not known
     entropy: np.ndarray  # nats
-    cls_entropy: np.ndarray  # from [CLS] alone
     uniform: float  # nats: the entropy of looking everywhere alike
     distance_MM: np.ndarray  # Jensen-Shannon, summed over tokens; M heads, layer after layer
 
@@ -94,10 +92,10 @@ class Heads:
 
 
 def measure(model: Pretrained, corpus: Corpus) -> Heads:
-    rows = corpus.pieces(model.tokenizer, model.encoder.max_positions)
+    rows = corpus.pieces(model.tokenizer, features.longest(model))
     texts = model.tokenizer.texts()
     marks_V = np.array([bool(text) and not any(c.isalnum() for c in text) for text in texts])
-    sums: dict[str, Any] = {name: 0.0 for name in (*TARGETS, '[SEP] to [SEP]', 'entropy', 'cls')}
+    sums: dict[str, Any] = {name: 0.0 for name in (*TARGETS, '[SEP] to [SEP]', 'entropy')}
     norms: dict[str, Any] = dict.fromkeys(TARGETS, 0.0)
     tokens, uniform, known = 0, 0.0, True
     distance: Any = 0.0
@@ -110,7 +108,6 @@ def measure(model: Pretrained, corpus: Corpus) -> Heads:
             sums[name] += (a_NHQK * at_QK).sum((-1, -2))
         sums['[SEP] to [SEP]'] += a_NHQK[..., -1, -1]
         sums['entropy'] += entropy_NHQ.sum(-1)
-        sums['cls'] += entropy_NHQ[..., 0]
         tokens, uniform = tokens + n, uniform + n * np.log(n)
         known = norm_NHK is not None
         if norm_NHK is not None:
@@ -123,9 +120,7 @@ def measure(model: Pretrained, corpus: Corpus) -> Heads:
     texts_read = len(rows)
     shares = {name: sums[name] / tokens for name in TARGETS} | {'[SEP] to [SEP]': sums['[SEP] to [SEP]'] / texts_read}
     by_norm = {name: x / tokens for name, x in norms.items()} if known else {}
-    return Heads(
-        shares, by_norm, sums['entropy'] / tokens, sums['cls'] / texts_read, uniform / tokens, np.asarray(distance)
-    )
+    return Heads(shares, by_norm, sums['entropy'] / tokens, uniform / tokens, np.asarray(distance))
 
 
 def _targets(n: int, punctuation_K: np.ndarray) -> dict[str, np.ndarray]:
@@ -167,7 +162,7 @@ def weighed(model: Pretrained, corpus: Corpus) -> tuple[np.ndarray | None, str]:
     """(importance [N, H], note); None without a head for masked words."""
     if 'mlm' not in model.heads:
         return None, 'importance of heads: left out, since the checkpoint has no head that predicts masked words'
-    rows = corpus.pieces(model.tokenizer, model.encoder.max_positions)
+    rows = corpus.pieces(model.tokenizer, features.longest(model))
     rows = rows[:: -(-len(rows) // importance.SENTENCES)]
     note = f'importance: |slope of the loss of masked words| over a mask on each head, {len(rows):,} sentences'
     return importance.measure(model, rows), f'{note}; each layer normalised to length 1 (Michel et al. 2019)'
@@ -175,21 +170,25 @@ def weighed(model: Pretrained, corpus: Corpus) -> tuple[np.ndarray | None, str]:
 
 def main() -> int:
     f: Any = flags.FLAGS
-    model, out = Pretrained.load(f.checkpoint), Path(f.out)
+    model, out = Pretrained.load(f.checkpoint), page.folder(f.out)
     relations: list[page.Section] = []
     text = ''
     if f.data:
         sentences, split_S = annotated_tasks.treebank(f.data, 0, f.sentences)
         corpus = Corpus([s.words for s in sentences])
+    else:
+        corpus = Corpus([words for _, words in plain_tasks.read(f.source)[0][::60][: f.sentences]])
+    shown = sorted(corpus.sentences, key=lambda words: abs(len(words) - READABLE))[:4]
+    view = viewer.html(model, [f.text] if f.text else [' '.join(words) for words in shown])  # first: it may be refused
+    if f.data:
         dev, test = ([sentences[i] for i in np.flatnonzero(split_S == n)] for n in (1, 2))
         read = dependency_heads.read
         own, fresh = ((read(m, dev), read(m, test)) for m in (model, features.untrained(model)))
         for title, compare in (('Relations', dependency_heads.compare), ('Attention probe', attention_probe.compare)):
             rows, note = compare(own, fresh, model.encoder.heads)
             relations.append(page.Section(title, note, rows=rows))
+            page.write_csv(out / f'{title.lower().replace(" ", "_")}.csv', rows)
             text += f'{page.markdown(rows)}\n{note}\n\n'
-    else:
-        corpus = Corpus([words for _, words in plain_tasks.read(f.source)[0][::60][: f.sentences]])
     heads = measure(model, corpus)
     note = f'{len(corpus.sentences):,} sentences; uniform attention has {heads.uniform:.2f} nats'
     panels = {f'to {name}': heads.shares[name] for name in TARGETS} | {'entropy, nats': heads.entropy}
@@ -206,13 +205,10 @@ def main() -> int:
     ]
     table = f'{page.markdown(weights)}\n' if weights else ''
     text += f'{page.markdown(lines(heads))}\n{note}\n\n{table}{said}\n'
-    results.write_atomically(epath.Path(out / 'attention.md'), text)
-    shown = [' '.join(s) for s in corpus.sentences if 8 <= len(s) <= 30][:4]
     sections = [page.Section('Heads', note, rows=lines(heads), pictures=pictures), *relations]
     sections.append(page.Section('Importance', said, rows=weights))
-    sections.append(page.Section('Attention viewer', html=viewer.html(model, [f.text] if f.text else shown)))
-    page.write(out / 'report.html', f'Attention of {f.checkpoint}', sections)
-    print((out / 'attention.md').read_text())
+    sections.append(page.Section('Attention viewer', html=view))
+    page.finish(out, 'attention', f'Attention of {f.checkpoint}', text, sections)
     return cli.DONE
 
 

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from matplotlib.transforms import ScaledTranslation
 
-from analysis.plots import COLORS, GREY, SMALL, _draw_chance, _figure, _label, _legend_columns, _save, _wrapped
+from analysis.plots import COLORS, GREY, SMALL, draw_chance, label, legend_columns, new_figure, save, wrapped
 from bertx.report.table import Table
 
 MARKERS = 'os^'  # of the first, second and third eight arms, whose colours are the same
@@ -26,7 +26,7 @@ def scores(table: Table, path) -> Figure:
     columns = [c for c in table.columns if sum(key == c and name in cost for name, key in table.cells) > 1]
     width = 2 if len(columns) in (2, 4) else min(3, max(1, len(columns)))
     rows = max(1, -(-len(columns) // width))
-    figure = _figure(max(5.5, 3.6 * width), 2.9 * rows + 0.9)
+    figure = new_figure(max(5.5, 3.6 * width), 2.9 * rows + 0.9)
     axes = figure.subplots(rows, width, squeeze=False).ravel()
     looks = {
         arm.name: {'color': COLORS[n % len(COLORS)], 'marker': MARKERS[n // len(COLORS) % len(MARKERS)]}
@@ -51,16 +51,18 @@ def scores(table: Table, path) -> Figure:
         panel.set(title=table.title(column), xlabel='FLOPs a run')
         panel.grid(alpha=0.25)
         known = table.references.get(column)
-        _draw_chance(panel, known[1].value if known else None, known[0] if known else '')
+        draw_chance(panel, known[1].value if known else None, known[0] if known else '')
     for empty in axes[len(columns) :]:
         empty.set_axis_off()
     for arm in table.arms:
-        axes[0].plot([], [], linestyle='', label=_label(arm), **looks[arm.name])
-    legend = figure.legend(loc='outside lower center', ncols=_legend_columns(figure, table.arms), frameon=False)
+        axes[0].plot([], [], linestyle='', label=label(arm), **looks[arm.name])
+    legend = figure.legend(
+        loc='outside lower center', ncols=legend_columns(figure, [label(arm) for arm in table.arms]), frameon=False
+    )
     text = f'accuracy, {table.split} split, with 95 % intervals; arms of the same cost stand side by side'
-    legend.set_title(_wrapped(figure, text))
+    legend.set_title(wrapped(figure, text))
     legend.get_title().set(fontsize=SMALL, color=GREY)
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def _sidesteps(cost: dict[str, float]) -> dict[str, float]:

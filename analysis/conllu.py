@@ -2,12 +2,17 @@
 
 import dataclasses
 import gzip
+import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from bertx.errors import BadInput
 
 SPLITS = ('train', 'dev', 'test')
+NAMES = {name: name for name in SPLITS}
+NAMES |= {'valid': 'dev', 'validation': 'dev', 'testa': 'dev', 'testb': 'test'}  # CoNLL-2003's are testa and testb
+Span = tuple[int, int, str]  # begin, end, label
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +26,7 @@ class Sentence:
     feats: list[dict[str, str]] = dataclasses.field(default_factory=list)
     heads: list[int] = dataclasses.field(default_factory=list)  # from 0; -1: the root
     relations: list[str] = dataclasses.field(default_factory=list)  # without subtypes
+    spans: list[Span] = dataclasses.field(default_factory=list)
 
     @property
     def root(self) -> int:
@@ -38,21 +44,25 @@ class Sentence:
 
 
 def splits(what: str) -> dict[str, list[Path]]:
-    """Files by split: of a folder those whose names hold train, dev and test; of a list with commas all, as 'all'."""
+    """Files by the split that a part of each one's name tells (`en-dev.conllu`), of a folder or of a list with commas;
+    a list that tells none, or one, is 'all'. Raises BadInput where a name tells two, or there is no train and test."""
     path = Path(what).expanduser()
-    if not path.is_dir():
-        files = [Path(part).expanduser() for part in what.split(',')]
-        for file in files:
-            if not file.is_file():
-                raise BadInput(
-                    f'--data={what}: there is no file {file}; a folder, or files with commas between, would do'
-                )
+    named = [Path(part).expanduser() for part in what.split(',')]
+    files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else named
+    found: dict[str, list[Path]] = {}
+    for file in files:
+        if not path.is_dir() and not file.is_file():
+            raise BadInput(f'--data={what}: there is no file {file}; a folder, or files with commas between, would do')
+        told = sorted({NAMES[part] for part in re.split('[^a-z]+', file.name.lower()) if part in NAMES})
+        if len(told) > 1:
+            raise BadInput(f'--data={what}: {file.name} names {" and ".join(told)}; a name with one of them would do')
+        found.setdefault(told[0] if told else '', []).append(file)
+    if not path.is_dir() and len(found) == 1:
         return {'all': files}
-    files = sorted(file for file in path.iterdir() if file.is_file() and 'README' not in file.name)
-    found = {split: [file for file in files if split in file.name.lower()] for split in SPLITS}
-    if not found['train'] or not found['test']:
-        raise BadInput(f'--data={what}: no files with train and test in their names; name the files themselves')
-    return {split: files for split, files in found.items() if files}
+    rest = found.pop('', [])
+    if 'train' not in found or 'test' not in found or (rest and not path.is_dir()):
+        raise BadInput(f'--data={what}: train and test are no parts of the names; or files without dev, train, test')
+    return {split: found[split] for split in SPLITS if split in found}
 
 
 def read(path: Path) -> list[Sentence]:
@@ -100,14 +110,17 @@ def _sentence(rows: list[list[str]], document: str, place: str) -> Sentence:
     return Sentence([_solid(word) for word in words], document, list(upos), list(xpos), pairs, head_W, bare)
 
 
-def read_spans(path: Path) -> list[tuple[Sentence, list[tuple[int, int, str]]]]:
-    """Sentences of a column file and their spans (begin, end, label), from the BIO tags in the last column."""
-    found = []
+def read_spans(path: Path) -> list[Sentence]:
+    """Sentences of a column file with spans, from the BIO tags in the last column; -DOCSTART- begins a document."""
+    found, document = [], path.name
     for start, block in _blocks(path):
         words: list[str] = []
-        spans: list[tuple[int, int, str]] = []
+        spans: list[Span] = []
         for number, line in enumerate(block, start):
             columns = line.split()
+            if columns[0] == '-DOCSTART-':
+                document = f'{path.name}:{number}'
+                continue
             if len(columns) < 2 or not (columns[-1] == 'O' or columns[-1][:2] in ('B-', 'I-')):
                 raise BadInput(f'{path}:{number}: {line[:40]!r}; a word and, last, its BIO tag would do')
             tag, label = columns[-1][:1], columns[-1][2:]
@@ -116,7 +129,8 @@ def read_spans(path: Path) -> list[tuple[Sentence, list[tuple[int, int, str]]]]:
             elif tag != 'O':
                 spans.append((len(words), len(words) + 1, label))
             words.append(columns[0])
-        found.append((Sentence(words, f'{path.name}:{start}'), spans))
+        if words:
+            found.append(Sentence(words, document, spans=spans))
     return found
 
 
@@ -134,7 +148,7 @@ def _blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
                     block = []
             if block:
                 yield number + 1 - len(block), block
-    except (UnicodeDecodeError, OSError, EOFError) as error:
+    except (UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
         raise BadInput(f'{path} cannot be read as UTF-8 text: {error}') from None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis import attention, page
+from analysis import attention, features, page
 from analysis.conllu import Sentence
 from analysis.features import Corpus, Pieces
 from bertx.errors import BadInput
@@ -36,7 +36,7 @@ def word_maps(p: Pieces, words: int, a_NHQK: np.ndarray) -> np.ndarray:
 def read(model: Pretrained, sentences: Sequence[Sentence]) -> Maps:
     """Sentences that the model cannot read as a whole are left out, and those of one word."""
     corpus = Corpus([s.words for s in sentences])
-    rows = corpus.pieces(model.tokenizer, model.encoder.max_positions)
+    rows = corpus.pieces(model.tokenizer, features.longest(model))
     found = []
     for i, a_NHQK, _ in attention.maps(model, rows):
         W = len(sentences[i].words)

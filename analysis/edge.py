@@ -21,7 +21,7 @@ class Gravity:
     """Of one task, over prefixes of layers."""
 
     expected: float  # NaN where the headroom is no more than noise
-    low: float  # 95 % bootstrap interval over test groups
+    low: float  # 95 % bootstrap interval over runs and test groups
     high: float
     headroom: Estimate  # of the best prefix over layer 0 alone
     differential_L: np.ndarray  # score(0..l) - score(0..l-1); of layer 0, 0
@@ -35,21 +35,22 @@ def expected_layer(score_L: np.ndarray) -> float:
 
 
 def gravity(
-    hit_LG: np.ndarray, weight_G: np.ndarray, dev_L: np.ndarray, seed: int = 0, mix_L: np.ndarray | None = None
+    hit_RLG: np.ndarray, weight_G: np.ndarray, dev_L: np.ndarray, seed: int = 0, mix_L: np.ndarray | None = None
 ) -> Gravity:
-    """hit_LG: what the probe of layers 0..l hit in each test group; dev_L: its nats on dev, which say what prefix is
-    the best, so that the headroom is none of chance; mix_L: of the probe of all layers. Refuses (NaN) where headroom is
-    within noise: the quotient then leaves the layers, as Tenney's DPR does."""
-    score_L = hit_LG.sum(1) / weight_G.sum()
+    """hit_RLG: what the probe of layers 0..l of each run hit in each test group; dev_L: its nats on dev, which say what
+    prefix is the best, so that the headroom is none of chance; mix_L: of the probe of all layers. Refuses (NaN) where
+    headroom is within noise: the quotient then leaves the layers, as Tenney's DPR does."""
+    score_L = hit_RLG.mean(0).sum(1) / weight_G.sum()
     best = int(np.argmin(dev_L))
-    headroom = stats.difference(hit_LG[best][None], hit_LG[0][None], weight_G)
+    headroom = stats.difference(hit_RLG[:, best], hit_RLG[:, 0], weight_G)
     gain_L = np.concatenate([[0.0], np.diff(score_L)])
     centre = float('nan') if mix_L is None or not len(mix_L) else centre_of_gravity(mix_L)
     if best == 0 or not headroom.low > 0:
         return Gravity(float('nan'), float('nan'), float('nan'), headroom, gain_L, centre)
     rng = np.random.default_rng(seed)
-    count_BG = rng.multinomial(len(weight_G), np.full(len(weight_G), 1 / len(weight_G)), DRAWS)
-    drawn = [expected_layer(row) for row in (count_BG @ hit_LG.T) / (count_BG @ weight_G)[:, None]]
+    count_BR, count_BG = (rng.multinomial(n, np.full(n, 1 / n), DRAWS) for n in (len(hit_RLG), len(weight_G)))
+    hit_BL = np.einsum('br,brl->bl', count_BR, np.tensordot(count_BG, hit_RLG, (1, 2))) / len(hit_RLG)
+    drawn = [expected_layer(row) for row in hit_BL / (count_BG @ weight_G)[:, None]]
     low, high = np.nanquantile(drawn, [0.025, 0.975])
     return Gravity(expected_layer(score_L), float(low), float(high), headroom, gain_L, centre)
 

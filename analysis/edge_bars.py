@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from analysis import layer_plots
 from analysis.edge import Gravity
-from analysis.plots import COLORS, GREY, SMALL, _figure
+from analysis.plots import COLORS, GREY, SMALL, caption, new_figure
 
 LEAST = 0.01  # of the axis of gains, to each side: noise would look like a gain
 ROOM = 1.2  # of the left axis over the layers, for figures behind the bars
@@ -20,8 +20,8 @@ ROOM = 1.2  # of the left axis over the layers, for figures behind the bars
 
 def draw(places: Mapping[str, Gravity], path: Path) -> Path:
     """A row a name: left its expected layer with the interval and its centre of gravity, right what each layer adds."""
-    last = len(next(iter(places.values())).differential_L) - 1
-    figure = _figure(9.5, 0.8 * len(places) + 1.5)
+    last = max(len(g.differential_L) for g in places.values()) - 1
+    figure = new_figure(9.5, 0.8 * len(places) + 1.5)
     axes = figure.subplots(len(places), 2, sharex='col', squeeze=False)
     for (left, right), (name, g) in zip(axes, places.items(), strict=True):
         _place(left, g)
@@ -34,8 +34,8 @@ def draw(places: Mapping[str, Gravity], path: Path) -> Path:
         axes[-1, column].set_xlabel('layer')
     axes[0, 0].set_title('expected layer (filled), centre of gravity (hatched)', fontsize=9)
     axes[0, 1].set_title('what layer l adds: score of 0 to l less that of 0 to l - 1', fontsize=9)
-    note = 'line: 95 % bootstrap over test sentences; a centre of gravity is that of the mix; gains: a scale a row'
-    figure.supxlabel(note, fontsize=SMALL, color=GREY)
+    note = 'line: 95 % bootstrap over runs and test sentences; centre of gravity: of the mix; gains: a scale a row'
+    caption(figure, note)
     return layer_plots.save(figure, path)
 
 

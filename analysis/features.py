@@ -30,6 +30,7 @@ from rich.progress import track
 from bertx.encoder import Encoder, encode
 from bertx.errors import BadInput, unknown
 from bertx.pretrained import Pretrained
+from bertx.results import RunFolder
 from bertx.text.tokenizer import Tokenizer
 from bertx.types import View
 
@@ -73,6 +74,16 @@ class Pieces:
     tokens_L: np.ndarray
     word_L: np.ndarray  # -1 for [CLS] and [SEP]
     whole: bool
+
+
+def longest(model: Pretrained) -> int:
+    """Tokens of a row: what the model reads, but of a run with a table of places no more than its training rows had,
+    since nothing has trained the vectors of places beyond."""
+    config = RunFolder(model.folder).read('config.json')
+    if 'rows' not in config or model.encoder.positions != 'absolute':
+        return model.encoder.max_positions
+    second = config['train'].get('second') or {}
+    return min(model.encoder.max_positions, max(config['rows']['length'], second.get('length') or 0))
 
 
 def pieces(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], limit: int) -> list[Pieces]:
@@ -121,7 +132,7 @@ def compute(model: Pretrained, corpus: Corpus, words: str, cache: Path) -> Featu
         raise BadInput('the text has no sentences')
     meta = {
         'format': FORMAT, 'weights': model.content, 'tokenizer': model.tokenizer.fingerprint,
-        'corpus': corpus.fingerprint, 'words': words,
+        'corpus': corpus.fingerprint, 'words': words, 'longest': longest(model),
     }  # fmt: skip
     folder = cache / hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()[:16]
     if not folder.exists():
@@ -138,7 +149,7 @@ def compute(model: Pretrained, corpus: Corpus, words: str, cache: Path) -> Featu
 
 
 def _write(model: Pretrained, corpus: Corpus, pool: str, folder: Path) -> None:
-    rows = corpus.pieces(model.tokenizer, model.encoder.max_positions)
+    rows = corpus.pieces(model.tokenizer, longest(model))
     weights = [_weights(p, len(words), pool) for p, words in zip(rows, corpus.sentences, strict=True)]
     there = np.concatenate([w.any(axis=1) for w in weights])
     if not there[1:].any() or not any((p.word_L >= 0).any() for p in rows):
@@ -148,7 +159,7 @@ def _write(model: Pretrained, corpus: Corpus, pool: str, folder: Path) -> None:
     lost, cut = int((~there).sum()), sum(not p.whole for p in rows)
     if lost or cut:
         log.warning('%d words or sentences without a vector (no piece, or beyond the model); %d sentences cut to %d',
-                    lost, cut, model.encoder.max_positions)  # fmt: skip
+                    lost, cut, longest(model))  # fmt: skip
     shape = (model.encoder.layers + 1, int(there.sum()), model.encoder.width)
     states = np.lib.format.open_memmap(folder / 'states.npy', 'w+', np.float32, shape)
     parts = list(batches([len(p.tokens_L) for p in rows]))
@@ -202,8 +213,8 @@ def padded(rows: Sequence[Pieces], length: int, pad: int) -> tuple[np.ndarray, n
 
 
 def view_of(tokens_BL, segment_BL) -> View:
-    """One text a row, from its beginning."""
-    at_BL = jnp.broadcast_to(jnp.arange(tokens_BL.shape[1]), tokens_BL.shape)
+    """One text a row, from its beginning; padding stands at 0, as it may reach beyond the model's last place."""
+    at_BL = jnp.where(segment_BL > 0, jnp.arange(tokens_BL.shape[1])[None], 0)
     return View(tokens_BL, segment_BL, at_BL, jnp.zeros_like(tokens_BL))
 
 
@@ -218,15 +229,10 @@ def untrained(model: Pretrained, seed: int = 0) -> Pretrained:
     """The same encoder with fresh weights: the control for what the architecture alone gives."""
     view = view_of(jnp.zeros((1, 2), jnp.int32), jnp.ones((1, 2), jnp.int32))
     params = jax.device_get(Encoder(model.encoder).init(jax.random.key(seed), view)['params'])
-    return Pretrained(f'{model.folder} (untrained)', model.encoder, {'encoder': params}, model.tokenizer)
+    return dataclasses.replace(model, params={'encoder': params})
 
 
 def steps_of(folder: str) -> list[int]:
     """The steps of a run's checkpoints, in ascending order."""
     path = epath.Path(folder) / 'checkpoints'
     return sorted(int(x.name) for x in path.iterdir() if x.name.isdigit()) if path.exists() else []
-
-
-def at_step(folder: str, step: int) -> Pretrained:
-    """A run's model at one of its checkpoints."""
-    return dataclasses.replace(Pretrained.of_run(folder, step), folder=f'{folder}@{step}')

@@ -3,7 +3,7 @@
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.plots import COLORS, GREY, SMALL, _caption, _figure, _save
+from analysis.plots import COLORS, GREY, SMALL, caption, new_figure, save
 from bertx.report import table_notes
 from bertx.report.comparison import Comparison
 from bertx.report.table import Cell, Table
@@ -14,7 +14,7 @@ def differences(table: Table, path) -> Figure:
     compared = {key: cell for key, cell in table.cells.items() if cell.difference}
     columns = [column for column in table.columns if any(key[1] == column for key in compared)]
     arms = [(number, arm) for number, arm in enumerate(table.arms) if any(key[0] == arm.name for key in compared)]
-    figure = _figure(max(5.0, 3.0 * len(columns) + 1.0), 0.45 * len(arms) + 1.5)
+    figure = new_figure(max(5.0, 3.0 * len(columns) + 1.0), 0.45 * len(arms) + 1.5)
     axes = figure.subplots(1, max(1, len(columns)), sharey=True, squeeze=False)[0]
     for panel, column in zip(axes, columns, strict=False):
         for place, (number, arm) in enumerate(arms):
@@ -24,16 +24,16 @@ def differences(table: Table, path) -> Figure:
     if not columns:
         axes[0].text(0.5, 0.5, 'no arm to compare with the baseline', ha='center', transform=axes[0].transAxes)
         axes[0].set_axis_off()
-    _caption(
+    caption(
         figure,
         f'accuracy less that of {table.baseline}, {table.split} split, with 95 % intervals; {table_notes.MARKED}',
     )
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def comparison(found: Comparison, path) -> Figure:
     """The two arms' difference on each column. Writes a PNG and an SVG."""
-    figure = _figure(7.0, 0.45 * len(found.cells) + 1.7)
+    figure = new_figure(7.0, 0.45 * len(found.cells) + 1.7)
     panel = figure.subplots()
     for place, cell in enumerate(found.cells.values()):
         _draw(panel, cell, place, COLORS[0])
@@ -42,10 +42,8 @@ def comparison(found: Comparison, path) -> Figure:
     for at, side, text in ((0.01, 'left', f'← {second} better'), (0.99, 'right', f'{first} better →')):
         panel.text(at, 0.02, text, ha=side, va='bottom', fontsize=SMALL, color=GREY, transform=panel.transAxes)
     panel.set_ylim(len(found.cells) - 0.2, -0.7)
-    _caption(
-        figure, f'accuracy, {found.table.split} split, with 95 % intervals; {table_notes.MARKED}. {found.notes[0]}'
-    )
-    return _save(figure, path)
+    caption(figure, f'accuracy, {found.table.split} split, with 95 % intervals; {table_notes.MARKED}. {found.notes[0]}')
+    return save(figure, path)
 
 
 def _draw(panel: Axes, cell: Cell, place: int, color: str) -> None:

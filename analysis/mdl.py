@@ -10,19 +10,16 @@ nats of the later portions to the bits of the first one.
 
 import dataclasses
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from absl import flags
-from etils import epath
 
 from analysis import features, layer_plots, page, probe, probing
 from analysis.probe_engine import Options
 from analysis.probing import Pools, Prepared
 from analysis.tasks import Task
-from bertx import results
-from bertx.errors import BadInput
+from bertx.errors import BadInput, one_of
 from bertx.pretrained import Pretrained
 from experiments import cli
 
@@ -62,9 +59,7 @@ def online(prepared: Prepared, kind: str, options: Options, label_N: np.ndarray 
     train = np.flatnonzero(task.split_N == 0)
     order = np.random.default_rng(seed).permutation(task.group_N.max() + 1)[task.group_N[train]]
     index = np.concatenate([train[np.argsort(order, kind='stable')], np.flatnonzero(task.split_N != 0)])
-    names = ('at', 'label_N', 'split_N', 'group_N', 'type_N')
-    task = dataclasses.replace(task, **{name: getattr(task, name)[index] for name in names})
-    shuffled = dataclasses.replace(prepared, task=task, rows=prepared.rows[index])
+    shuffled = dataclasses.replace(prepared, task=task.take(index), rows=prepared.rows[index])
     ends = portions(len(train), len(task.classes))
     if len(ends) < 2:
         raise BadInput(f'task {task.name}: {len(train)} training examples are too few to be sent in portions')
@@ -86,7 +81,11 @@ def lines(codes: dict[str, Code], task: Task) -> list[list[str]]:
 
 def main() -> int:
     f: Any = flags.FLAGS
-    out, pools = Path(f.out or 'probes/mdl'), Pools(f.word_pool, f.sentence_pool).check()
+    for name in ('sweep', 'baseline', 'seeds'):
+        if f[name].present:
+            raise BadInput(f'--{name} is not for description lengths: one checkpoint, one order of its examples')
+    one_of('--probe', f.probe, probing.KINDS)
+    out, pools = page.folder(f.out or 'probes/mdl'), Pools(f.word_pool, f.sentence_pool).check()
     options = Options(penalties=probe.penalties(f.penalties)).check()
     model = Pretrained.load(f.checkpoint)
     sections, text = [], ''
@@ -103,10 +102,9 @@ def main() -> int:
         arms = {name: code.bits_L[None] / KBIT for name, code in codes.items()}
         picture = layer_plots.curves({task.name: (arms, {})}, out / 'figures' / f'mdl_{task.name}', note, ylabel='kbit')
         sections.append(page.Section(task.name, note, rows=rows, pictures=[picture]))
+        page.write_csv(out / f'mdl_{task.name}.csv', rows)
         text += f'{task.name}: {note}\n\n{page.markdown(rows)}\n'
-    results.write_atomically(epath.Path(out / 'mdl.md'), text)
-    page.write(out / 'report.html', f'Description lengths, {f.checkpoint}', sections)
-    print(text)
+    page.finish(out, 'mdl', f'Description lengths, {f.checkpoint}', text, sections)
     return cli.DONE
 
 

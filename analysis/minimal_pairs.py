@@ -8,9 +8,12 @@ later pieces of its word (Kauf & Ivanova 2023), so that a rare word of many piec
 """
 
 import collections
+import dataclasses
 import functools
 import gzip
 import json
+import math
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,13 +22,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import flags
-from etils import epath
 from rich.console import Console
 from rich.progress import track
 
 from analysis import features, page
 from analysis.features import Pieces, view_of
-from bertx import heads, results
+from bertx import heads
 from bertx.encoder import encode
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput, one_of
@@ -69,19 +71,17 @@ def scores(model: Pretrained, texts: Sequence[str], variant: str = 'l2r') -> np.
         there = ', '.join(model.heads) or 'none'
         raise BadInput(f'{model.folder} has no head that predicts masked tokens (heads_mlm); its heads: {there}')
     params = {'encoder': model.params['encoder'], 'head': head}
-    rows = pieces(model.tokenizer, texts, model.encoder.max_positions)
+    rows = pieces(model.tokenizer, texts, features.longest(model))
     masked = [masked_rows(p, model.tokenizer.mask_id, variant) for p in rows]
     owner = np.repeat(np.arange(len(rows)), [len(at) for _, at in masked])
-    tokens = [row for tokens_nL, _ in masked for row in tokens_nL]
+    pairs = zip(rows, masked, strict=True)
+    tokens = [dataclasses.replace(p, tokens_L=row) for p, (tokens_nL, _) in pairs for row in tokens_nL]
     places = np.concatenate([at for _, at in masked]).astype(np.int32)
     wanted = np.concatenate([p.tokens_L[at] for p, (_, at) in zip(rows, masked, strict=True)])
     total = np.zeros(len(rows))
-    parts = list(features.batches([len(row) for row in tokens]))
+    parts = list(features.batches([len(p.tokens_L) for p in tokens]))
     for length, index, real in track(parts, 'pseudo-likelihoods', console=Console(stderr=True)):
-        tokens_BL = np.full((len(index), length), model.tokenizer.pad_id, np.int32)
-        segment_BL = np.zeros_like(tokens_BL)
-        for row, i in enumerate(index):
-            tokens_BL[row, : len(tokens[i])], segment_BL[row, : len(tokens[i])] = tokens[i], 1
+        tokens_BL, segment_BL = features.padded([tokens[i] for i in index], length, model.tokenizer.pad_id)
         asked = places[index], wanted[index]
         log_B = np.asarray(_log_probability(model.encoder, params, tokens_BL, segment_BL, *asked))
         np.add.at(total, owner[index[:real]], log_B[:real])
@@ -97,7 +97,7 @@ def read(path: str, pairs: int) -> list[dict[str, Any]]:
     try:
         with gzip.open(file, 'rt') if file.suffix == '.gz' else file.open() as stream:
             lines_read = stream.read().splitlines()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise BadInput(f'--data={path} cannot be read ({error}); give blimp.jsonl or blimp.jsonl.gz') from None
     for number, line in enumerate(lines_read, 1):
         try:
@@ -117,14 +117,32 @@ def read(path: str, pairs: int) -> list[dict[str, Any]]:
     return found
 
 
+def wilson(hits: float, count: float, z: float = 1.96) -> tuple[float, float, float]:
+    """A share and its 95 % interval (Wilson 1927), which has a width at 0 and 1, too; NaN of nothing."""
+    if not count:
+        return (math.nan,) * 3
+    share = hits / count
+    middle, half = share + z**2 / (2 * count), z * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    low, high = ((middle + sign * half) / (1 + z**2 / count) for sign in (-1, 1))
+    return share, low, high
+
+
 def lines(pairs: list[dict[str, Any]], hit_N: np.ndarray) -> list[list[str]]:
-    """Overall, then phenomena with their paradigms below. An interval over pairs: it says nothing of other seeds."""
+    """Overall, then phenomena with their paradigms below. Intervals: of a paradigm over its pairs, above over
+    paradigms, each of which has one template; they say nothing of other seeds."""
+    term, uid = (np.array([pair[name] for pair in pairs]) for name in ('linguistics_term', 'UID'))
+    there_N = ~np.isnan(hit_N)
 
     def line(name, mine) -> list[str]:
-        e = stats.mean(np.nan_to_num(hit_N)[mine][None], (~np.isnan(hit_N))[mine].astype(float))
-        return [name, f'{e.value:.3f} [{max(0.0, e.low):.3f}, {min(1.0, e.high):.3f}]', f'{e.examples:,}']
+        hits, count = np.nan_to_num(hit_N)[mine], there_N[mine].astype(float)
+        names, number = np.unique(uid[mine], return_inverse=True)
+        if len(names) == 1:
+            value, low, high = wilson(hits.sum(), count.sum())
+        else:
+            e = stats.mean(np.bincount(number, hits)[None], np.bincount(number, count))
+            value, low, high = e.value, max(0.0, e.low), min(1.0, e.high)
+        return [name, f'{value:.3f} [{low:.3f}, {high:.3f}]', f'{int(count.sum()):,}']
 
-    term, uid = (np.array([pair[name] for pair in pairs]) for name in ('linguistics_term', 'UID'))
     rows = [['phenomenon, paradigm', 'accuracy', 'pairs'], line('all', term == term)]
     for name in np.unique(term):
         rows.append(line(str(name), term == name))
@@ -134,19 +152,19 @@ def lines(pairs: list[dict[str, Any]], hit_N: np.ndarray) -> list[list[str]]:
 
 def main() -> int:
     f: Any = flags.FLAGS
-    model, out, pairs = Pretrained.load(f.checkpoint), Path(f.out), read(f.data, f.pairs)
+    model, out, pairs = Pretrained.load(f.checkpoint), page.folder(f.out), read(f.data, f.pairs)
     texts = [pair[name] for pair in pairs for name in ('sentence_good', 'sentence_bad')]
     good, bad = scores(model, texts, f.variant).reshape(-1, 2).T
     hit_N = np.where(np.isnan(good) | np.isnan(bad), np.nan, (good > bad) + 0.5 * (good == bad))
     rows = lines(pairs, hit_N)
     note = f'pseudo-log-likelihood, variant {f.variant}; a tie counts half; people: 0.886 (Warstadt et al. 2020)'
+    note += '; 95 % intervals: of a paradigm over its pairs (Wilson), of more over paradigms'
     if left_out := int(np.isnan(hit_N).sum()):
         note += f'; {left_out} pairs left out, as a sentence is longer than the model reads or has no pieces'
     out.mkdir(parents=True, exist_ok=True)
-    results.write_atomically(epath.Path(out / 'blimp.md'), page.markdown(rows) + f'\n{note}\n')
     np.savez(out / 'blimp.npz', good=good, bad=bad)
-    page.write(out / 'report.html', f'Minimal pairs, {f.checkpoint}', [page.Section('BLiMP', note, rows=rows)])
-    print(page.markdown([row for row in rows if not row[0].startswith('-')]) + f'\n{note}')
+    text, sections = f'{page.markdown(rows)}\n{note}\n', [page.Section('BLiMP', note, rows=rows)]
+    page.finish(out, 'blimp', f'Minimal pairs, {f.checkpoint}', text, sections)
     return cli.DONE
 
 

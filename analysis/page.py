@@ -1,12 +1,16 @@
 """One self-contained HTML page, which needs no network: tables, notes and pictures of an analysis."""
 
 import base64
+import csv
 import dataclasses
+import io
+import os
 from pathlib import Path
 
 import jinja2
 from etils import epath
 
+from bertx.errors import BadInput
 from bertx.report.stats import Estimate
 from bertx.report.table import Table
 from bertx.results import write_atomically
@@ -34,6 +38,34 @@ def write(path: Path, title: str, sections: list[Section]) -> None:
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
     environment.filters['inline'] = inline
     write_atomically(epath.Path(path), environment.get_template('page.html').render(title=title, sections=sections))
+
+
+def folder(path: str) -> Path:
+    """--out. Raises BadInput where it is, or lies in, a file or a folder that cannot be written."""
+    if '://' in path:
+        raise BadInput(f'--out={path}: analyses are written to this machine; a folder on it would do')
+    there = found = Path(path).expanduser().absolute()
+    while not os.path.lexists(there):
+        there = there.parent
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise BadInput(f'--out={path}: {there} is no folder that can be written; give another')
+    return found
+
+
+def finish(out: Path, name: str, title: str, text: str, sections: list[Section], html: str = 'report') -> None:
+    """Writes name.md and the page, and prints the text."""
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(epath.Path(out / f'{name}.md'), text)
+    write(out / f'{html}.html', title, sections)
+    print(text)
+
+
+def write_csv(path: Path, rows: list[list[str]]) -> None:
+    """The rows, the first one the head."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = io.StringIO()
+    csv.writer(text, lineterminator='\n').writerows(rows)
+    write_atomically(epath.Path(path), text.getvalue())
 
 
 def markdown(rows: list[list[str]]) -> str:

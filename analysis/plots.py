@@ -2,7 +2,7 @@
 
 import io
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import matplotlib
@@ -40,28 +40,30 @@ def learning_curves(folders: Iterable[RunFolder], path) -> Figure:
     panels = _panels([line for run in lines.values() for line in run])
     columns = 2 if len(panels) in (2, 4) else min(3, max(1, len(panels)))
     rows = max(1, -(-len(panels) // columns))
-    figure = _figure(max(6.0, 4.3 * columns), 3.1 * rows + 0.9)
+    figure = new_figure(max(6.0, 4.3 * columns), 3.1 * rows + 0.9)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for panel, (split, key) in zip(axes, panels, strict=False):
         for number, arm in enumerate(found):
             done = [_curve(lines[id(run)], split, key) for run in arm.runs.values()]
             failed = [_curve(lines[id(run)], split, key) for run in arm.failed]
-            _draw_arm(panel, _style(number), [curve for curve in done if len(curve[0])], failed)
+            _draw_arm(panel, style(number), [curve for curve in done if len(curve[0])], failed)
         task, metric = key.split('/')
         panel.set(title=f'{task} {metric}, {split}', xlabel='tokens')
         panel.xaxis.set_major_formatter(EngFormatter(sep=''))
         panel.grid(alpha=0.25)
         if metric == 'accuracy':
-            _draw_chance(panel, tables.chance(task))
+            draw_chance(panel, tables.chance(task))
     for empty in axes[len(panels) :]:
         empty.set_axis_off()
     for number, arm in enumerate(found):
-        axes[0].plot([], [], label=_label(arm), linewidth=2, **_style(number))
+        axes[0].plot([], [], label=label(arm), linewidth=2, **style(number))
     if found:
-        legend = figure.legend(loc='outside lower center', ncols=_legend_columns(figure, found), frameon=False)
-        legend.set_title(_wrapped(figure, _meaning(found)))
+        legend = figure.legend(
+            loc='outside lower center', ncols=legend_columns(figure, [label(arm) for arm in found]), frameon=False
+        )
+        legend.set_title(wrapped(figure, _meaning(found)))
         legend.get_title().set(fontsize=SMALL, color=GREY)
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def matrix(table: Table, path) -> Figure:
@@ -78,7 +80,7 @@ def matrix(table: Table, path) -> Figure:
         reference = table.references.get(columns[j])
         above[i, j] = max(0.0, cell.score.value - reference[1].value) if reference else np.nan
     top = float(np.nan_to_num(above).max(initial=LEAST_SPAN))
-    figure = _figure(1.55 * len(columns) + 2.8, 0.55 * len(arms) + 1.4)
+    figure = new_figure(1.55 * len(columns) + 2.8, 0.55 * len(arms) + 1.4)
     axes = figure.subplots()
     image = axes.imshow(above, cmap='Blues', vmin=0, vmax=top, aspect='auto')
     for (i, j), cell in cells.items():
@@ -95,7 +97,7 @@ def matrix(table: Table, path) -> Figure:
         if (i, j) not in cells:
             axes.text(j, i, ABSENT, ha='center', va='center', color=GREY)
     axes.set_xticks(range(len(columns)), [_heading(table, column) for column in columns], fontsize=9)
-    axes.set_yticks(range(len(arms)), [_label(arm) for arm in arms])
+    axes.set_yticks(range(len(arms)), [label(arm) for arm in arms])
     axes.tick_params(length=0, top=True, bottom=False, labeltop=True, labelbottom=False)
     axes.set_xticks(np.arange(len(columns) + 1) - 0.5, minor=True)
     axes.set_yticks(np.arange(len(arms) + 1) - 0.5, minor=True)
@@ -103,12 +105,12 @@ def matrix(table: Table, path) -> Figure:
     axes.tick_params(which='minor', length=0)
     axes.spines[:].set_visible(False)
     figure.colorbar(image, ax=axes, label='above unigram, chance or majority', pad=0.02)
-    _caption(
+    caption(
         figure,
         f'accuracy on the {table.split} split with 95 % intervals; compared with {table.baseline}; '
         f'{table_notes.MARKED}; bold: the best of its column, and what is not significantly worse',
     )
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def _panels(lines: list[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -135,10 +137,10 @@ def _draw_arm(panel: Axes, style: dict[str, Any], done: Sequence[Curve], failed:
         values_RT = np.array([values[np.isin(tokens, common)] for tokens, values in done])
         panel.plot(common, values_RT.mean(axis=0), linewidth=2, **style)
         if len(done) > 1:
-            panel.fill_between(common, *_band(values_RT), color=style['color'], alpha=0.15, linewidth=0)
+            panel.fill_between(common, *band(values_RT), color=style['color'], alpha=0.15, linewidth=0)
 
 
-def _draw_chance(panel: Axes, level: float | None, name: str = 'chance') -> None:
+def draw_chance(panel: Axes, level: float | None, name: str = 'chance') -> None:
     """And no axis shorter than LEAST_SPAN."""
     if level is not None:
         panel.axhline(level, color=GREY, linestyle=(0, (4, 3)), linewidth=1)
@@ -150,36 +152,38 @@ def _draw_chance(panel: Axes, level: float | None, name: str = 'chance') -> None
                    color=GREY, fontsize=SMALL)  # fmt: skip
 
 
-def _band(values_RT: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def band(values_RT: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The 95 % t interval of the mean over seeds; of two seeds the range, as a t interval would fill the panel."""
     R = len(values_RT)
-    if R == 2:
+    if R < 3:
         return values_RT.min(axis=0), values_RT.max(axis=0)
     half_T = special.stdtrit(R - 1, 0.975) * values_RT.std(axis=0, ddof=1) / R**0.5
     return values_RT.mean(axis=0) - half_T, values_RT.mean(axis=0) + half_T
 
 
+def about_bands(counts: Collection[int]) -> list[str]:
+    """What `band` is. counts: of seeds, of each arm."""
+    said = ['band: 95 % t interval over seeds'] if max(counts, default=0) > 2 else []
+    return said + ['band of two seeds: their range'] * (2 in counts)
+
+
 def _meaning(found: list[Arm]) -> str:
     counts = {len(arm.runs) for arm in found}
-    said = ['thin: one seed', 'bold: mean']
-    if max(counts, default=0) > 2:
-        said.append('band: 95 % t interval over seeds')
-    if 2 in counts:
-        said.append('band of two seeds: their range')
+    said = ['thin: one seed', 'bold: mean', *about_bands(counts)]
     if any(arm.failed for arm in found):
         said.append('dotted: failed')
     return '; '.join(said)
 
 
-def _label(arm: Arm) -> str:
+def label(arm: Arm) -> str:
     failed = f', {len(arm.failed)} failed' if arm.failed else ''
     return f'{arm.name} ({len(arm.runs)} seed{"" if len(arm.runs) == 1 else "s"}{failed})'
 
 
-def _legend_columns(figure: Figure, found: list[Arm]) -> int:
+def legend_columns(figure: Figure, labels: Collection[str]) -> int:
     """As many as fit: at 10 points about 11 characters to the inch, and 7 for the line before each label."""
-    widest = max(len(_label(arm)) for arm in found) + 7
-    return max(1, min(4, len(found), int(11 * figure.get_figwidth()) // widest))
+    widest = max(map(len, labels)) + 7
+    return max(1, min(4, len(labels), int(11 * figure.get_figwidth()) // widest))
 
 
 def _heading(table: Table, column: Column) -> str:
@@ -187,26 +191,26 @@ def _heading(table: Table, column: Column) -> str:
     return table.title(column) + (f'\n({reference[0]} {reference[1].value:.3f})' if reference else '')
 
 
-def _style(number: int) -> dict[str, Any]:
+def style(number: int) -> dict[str, Any]:
     return {'color': COLORS[number % len(COLORS)], 'linestyle': DASHES[number // len(COLORS) % len(DASHES)]}
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), dpi=DPI, layout='constrained')
     FigureCanvasAgg(figure)
     return figure
 
 
-def _caption(figure: Figure, text: str) -> None:
-    figure.supxlabel(_wrapped(figure, text), fontsize=SMALL, color=GREY)
+def caption(figure: Figure, text: str) -> None:
+    figure.supxlabel(wrapped(figure, text), fontsize=SMALL, color=GREY)
 
 
-def _wrapped(figure: Figure, text: str) -> str:
+def wrapped(figure: Figure, text: str) -> str:
     """In lines that fit: at 8 points about 16 characters to the inch."""
     return textwrap.fill(text, int(16 * figure.get_figwidth()))
 
 
-def _save(figure: Figure, path) -> Figure:
+def save(figure: Figure, path) -> Figure:
     """path's PNG and the SVG beside it, each whole or not at all, and the same for the same data."""
     path = epath.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

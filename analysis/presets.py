@@ -11,15 +11,13 @@ voita2020     description length of POS
 objectives    the layer profile of every arm of --sweep side by side, with differences
 """
 
-from pathlib import Path
 from typing import Any
 
 from absl import flags
 from etils import epath
 
-from analysis import attention, mdl, page, probe, scatter, structural
+from analysis import attention, mdl, page, probe, published, scatter, structural
 from analysis.annotated_tasks import CONLLU, SPANS
-from analysis.published import TABLES
 from bertx import results
 from bertx.errors import BadInput, one_of
 from experiments import cli
@@ -53,14 +51,16 @@ def main() -> int:
             raise BadInput(f'--preset={f.preset} wants --{name}')
     f.out = f.out or (None if f.sweep else f'probes/{f.preset}')
     for name, value in settings.items():
-        f[name].value = value
+        if not f[name].present:
+            f[name].value = value
     if f.preset == 'jawahar2019' and f.data and not f.task:
         f.task = SENTENCE_TASKS
     code = run()
-    if f.preset in TABLES:
-        note, rows = TABLES[f.preset]
+    if f.preset in published.TABLES:
+        out = page.folder(f.out)
+        note, rows = published.beside(f.preset, out)
         text = f'Published: {note}\n\n{page.markdown(rows)}'
-        results.write_atomically(epath.Path(Path(f.out) / 'published.md'), text)
+        results.write_atomically(epath.Path(out / 'published.md'), text)
         print(text)
     return code
 

@@ -10,6 +10,7 @@ where it was stopped.
 """
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,19 @@ from etils import epath
 from rich.console import Console
 from rich.progress import track
 
-from analysis import annotated_tasks, edge, edge_bars, features, layer_plots, page, plain_tasks, probe_table
+from analysis import annotated_tasks, conllu, edge, edge_bars, features, layer_plots, page, plain_tasks, probe_table
 from analysis.annotated_tasks import CONLLU, SPANS
 from analysis.probe_engine import Options
-from analysis.probing import Pools, Profile, measure
+from analysis.probing import KINDS, Pools, Profile, measure
 from analysis.tasks import Task
 from bertx import results, sweep
-from bertx.errors import BadInput
+from bertx.errors import BadInput, one_of
 from bertx.pretrained import Pretrained
 from bertx.report.arms import Arm, arms
 from bertx.results import RunFolder
 from experiments import cli
 
 WIDTH = 160  # of the table in a pipe or a file, where no terminal tells
-NOTE = 'solid: mean, band: 95 % over seeds (one run: over test sentences)'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,16 +58,22 @@ def tasks(names: list[str], data: str | None, source: str, sentences: int, examp
             )
         texts = plain_tasks.read(source)
         return [plain_tasks.make(name, source, *texts, sentences, sentences // 3) for name in names]
-    spans = [annotated_tasks.make_spans(name, data) for name in names if name in SPANS]
-    if others := [name for name in names if name not in SPANS] if names else list(CONLLU):
-        trees = annotated_tasks.treebank(data, sentences, sentences // 3)
-        spans = [annotated_tasks.make(name, *trees) for name in others] + spans
-    return [task.limited(examples, examples // 2) for task in spans]
+    names, found = names or list(CONLLU), []
+    for read, mine in (
+        (conllu.read, [name for name in names if name not in SPANS]),
+        (conllu.read_spans, [name for name in names if name in SPANS]),
+    ):
+        text = annotated_tasks.treebank(data, sentences, sentences // 3, read) if mine else ()
+        found += [annotated_tasks.make(name, *text) for name in mine]
+    return [task.limited(examples, examples // 2) for task in found]
 
 
 def models(checkpoints: str) -> tuple[list[Arm], dict[str, dict[int, str]]]:
     """Arms of one checkpoint each, and arm -> seed -> folder."""
     folders = [part.strip().rstrip('/') for part in checkpoints.split(',')]
+    for folder in folders:
+        if not epath.Path(folder).exists():
+            raise BadInput(f'--checkpoint={folder}: there is no such folder; a run or a Hugging Face folder would do')
     names = [folder.rsplit('/', 1)[-1] for folder in folders]
     names = names if len(set(names)) == len(names) else folders
     found = [Arm(name, {0: RunFolder(folder)}) for name, folder in zip(names, folders, strict=True)]
@@ -75,19 +81,18 @@ def models(checkpoints: str) -> tuple[list[Arm], dict[str, dict[int, str]]]:
 
 
 def measure_all(s: Settings, wanted: list[Task], folders: dict[str, dict[int, str]]):
-    """(task -> arm -> seed -> profile, task -> profile of the untrained encoder)."""
+    """(task -> arm -> seed -> profile, task -> arm -> profile of its untrained encoder)."""
     found: dict[str, dict[str, dict[int, Profile]]] = {task.name: {arm: {} for arm in folders} for task in wanted}
-    fresh: dict[str, Profile] = {}
-    first = next(iter(next(iter(folders.values())).values()))
-    control = features.untrained(Pretrained.load(first))
-    jobs: list[tuple[str, int, Any, Task]] = [('', 0, control, task) for task in wanted]
-    for arm, runs in folders.items():
-        jobs += [(arm, seed, folder, task) for seed, folder in runs.items() for task in wanted]
-    for arm, seed, model, task in track(jobs, 'probes', console=cli.console):
-        if arm:
-            found[task.name][arm][seed] = s.measure(Pretrained.load(model), task)
+    fresh: dict[str, dict[str, Profile]] = {task.name: {} for task in wanted}
+    # The same one for arms of one encoder, whose profile then comes from the cache.
+    first = {arm: next(iter(runs.values())) for arm, runs in folders.items()}
+    untrained = functools.lru_cache(1)(lambda arm: features.untrained(Pretrained.load(first[arm])))
+    jobs = [(arm, seed, task) for arm, runs in folders.items() for seed in (None, *runs) for task in wanted]
+    for arm, seed, task in track(jobs, 'probes', console=cli.console):
+        if seed is not None:
+            found[task.name][arm][seed] = s.measure(Pretrained.load(folders[arm][seed]), task)
         else:
-            fresh[task.name] = s.measure(model, task, control=False)
+            fresh[task.name][arm] = s.measure(untrained(arm), task, control=False)
     return found, fresh
 
 
@@ -95,25 +100,32 @@ def panels(found, fresh):
     """What `layer_plots.curves` wants: each task's arms and controls, and bands over examples for single runs."""
     drawn, bands = {}, {}
     for task, by_arm in found.items():
-        profiles = [p for runs in by_arm.values() for p in runs.values()]
         accuracy = {arm: np.stack([p.accuracy for p in runs.values()]) for arm, runs in by_arm.items()}
-        control_L = np.mean([p.control_LG.sum(1) / p.weight_G.sum() for p in profiles], axis=0)
-        majority = profiles[0].majority_G.sum() / profiles[0].weight_G.sum()
-        drawn[task] = accuracy, {
-            'untrained encoder': fresh[task].accuracy, 'control task': control_L,
-            'majority': np.full(len(control_L), majority),
-        }  # fmt: skip
+        first = next(p for runs in by_arm.values() for p in runs.values())
+        majority = np.full(max(x.shape[1] for x in accuracy.values()), first.majority_G.sum() / first.weight_G.sum())
+        controls: dict[str, Any] = {'untrained encoder': {arm: p.accuracy for arm, p in fresh[task].items()}}
+        if len(first.control_LG):
+            control = lambda p: p.control_LG.sum(1) / p.weight_G.sum()
+            mean = {arm: np.mean([control(p) for p in runs.values()], axis=0) for arm, runs in by_arm.items()}
+            controls['control task'] = mean
+        drawn[task] = accuracy, controls | {'majority': majority}
         for arm, runs in by_arm.items():
             if len(runs) == 1:
-                e = [probe_table.estimate(runs, layer) for layer in range(len(control_L))]
+                e = [probe_table.estimate(runs, layer) for layer in range(accuracy[arm].shape[1])]
                 bands[task, arm] = np.array([x.low for x in e]), np.array([x.high for x in e])
     return drawn, bands
 
 
 def gravities(found) -> dict[str, edge.Gravity]:
-    """'task, arm' -> where edge probes find it, whose layer l is a mix of layers 0 to l; of an arm's first run."""
-    firsts = {f'{task}, {arm}': next(iter(runs.values())) for task in found for arm, runs in found[task].items()}
-    return {name: edge.gravity(p.hit_LG, p.weight_G, p.dev_L, mix_L=p.mix_L) for name, p in firsts.items()}
+    """'task, arm' -> where edge probes find it, whose layer l is a mix of layers 0 to l; over an arm's runs."""
+    places = {}
+    for task, by_arm in found.items():
+        for arm, runs in by_arm.items():
+            stack = lambda name: np.stack([getattr(p, name) for p in runs.values()])  # noqa: B023 - called at once
+            hit_RLG, dev_RL, mix_RL = map(stack, ('hit_LG', 'dev_L', 'mix_L'))
+            weight_G = next(iter(runs.values())).weight_G
+            places[f'{task}, {arm}'] = edge.gravity(hit_RLG, weight_G, dev_RL.mean(0), mix_L=mix_RL.mean(0))
+    return places
 
 
 def edge_note(name: str, g: edge.Gravity) -> str:
@@ -123,13 +135,23 @@ def edge_note(name: str, g: edge.Gravity) -> str:
     return f'{name}: expected layer {said}; headroom {page.interval(g.headroom, "+")}; centre of gravity {g.centre:.2f}'
 
 
+def unseen(task: Task) -> str:
+    """A line on labels that training has not; '' where there are none."""
+    dev, test = (int(((task.label_N < 0) & (task.split_N == n)).sum()) for n in (1, 2))
+    said = f'{task.name}: labels that training has not: {dev} dev examples left out, {test} test examples missed'
+    return said if dev + test else ''
+
+
 def write(s: Settings, title: str, groups: list[Arm], wanted: list[Task], found, fresh, baseline: str | None) -> None:
     """Table, figures and page; prints the table."""
     table = probe_table.by_task(found, groups, fresh, baseline)
-    kinds = 'kinds: ' + ', '.join(f'{task.name} {task.kind}' for task in wanted)
+    kinds = {task.name: task.kind for task in wanted}
+    notes = ['kinds: ' + ', '.join(f'{name} {kind}' for name, kind in kinds.items()), probe_table.depth(found, kinds)]
     places = gravities(found) if s.kind == 'edge' else {}
-    table = dataclasses.replace(table, notes=(*table.notes, kinds, *(edge_note(*x) for x in places.items())))
-    by_layer = {name: probe_table.by_layer(name, found[name], groups, fresh[name], baseline) for name in found}
+    notes += [*map(unseen, wanted), *(edge_note(*x) for x in places.items())]
+    table = dataclasses.replace(table, notes=(*table.notes, *filter(None, notes)))
+    layer = 'layers 0 to {}' if s.kind == 'edge' else 'layer {}'
+    by_layer = {name: probe_table.by_layer(name, found[name], groups, fresh[name], baseline, layer) for name in found}
     out = epath.Path(s.out)
     out.mkdir(parents=True, exist_ok=True)
     results.write_atomically(out / 'table.md', table.markdown())
@@ -137,16 +159,25 @@ def write(s: Settings, title: str, groups: list[Arm], wanted: list[Task], found,
     lines = [t.csv().split('\n', 1) for t in by_layer.values()]
     results.write_atomically(out / 'layers.csv', lines[0][0] + '\n' + ''.join(body for _, body in lines))
     drawn, bands = panels(found, fresh)
-    picture = layer_plots.curves(drawn, s.out / 'figures' / 'layers', NOTE, bands)
+    note = layer_plots.meaning([len(arm.runs) for arm in groups], 'over test sentences')
+    picture = layer_plots.curves(drawn, s.out / 'figures' / 'layers', note, bands, xlabel=layer.format('l'))
     norms = {arm: np.stack([p.norm_L for p in runs.values()]) for arm, runs in next(iter(found.values())).items()}
     said = 'mean length of the vectors, before they are standardised'
     norm_picture = layer_plots.curves({'norm': (norms, {})}, s.out / 'figures' / 'norms', said, ylabel='length')
+    deepest = max(x.shape[1] for x in norms.values())
+    lengths = [[name, *(f'{v:.2f}' for v in x.mean(0)), *[''] * (deepest - x.shape[1])] for name, x in norms.items()]
+    lengths = [['arm', *(f'layer {n}' for n in range(deepest))], *lengths]
     sections = [page.Section('Best layers', table=table), page.Section('Layers', pictures=[picture])]
     if places:
+        rows = [['task', 'arm', 'expected layer', 'low', 'high', 'centre of gravity']]
+        for name, g in places.items():
+            numbers = ('' if x != x else f'{x:.2f}' for x in (g.expected, g.low, g.high, g.centre))
+            rows.append([*name.split(', ', 1), *numbers])
+        page.write_csv(s.out / 'edge.csv', rows)
         bars = edge_bars.draw(places, s.out / 'figures' / 'edge')
         sections.append(page.Section('Expected layers', pictures=[bars]))
     sections += [page.Section(name.replace('_', ' '), table=t) for name, t in by_layer.items()]
-    sections += [page.Section('Norms', 'Before they are standardised.', pictures=[norm_picture])]
+    sections += [page.Section('Norms', f'{said}, the mean over runs', rows=lengths, pictures=[norm_picture])]
     page.write(s.out / 'report.html', title, sections)
     console = Console()
     (console if console.is_terminal else Console(width=WIDTH)).print(table)
@@ -157,6 +188,11 @@ def settings() -> tuple[Settings, list[Arm], dict[str, dict[int, str]]]:
     f: Any = flags.FLAGS
     if bool(f.sweep) == bool(f.checkpoint):
         raise BadInput('give --sweep=DIR, or --checkpoint=FOLDER, and not both')
+    one_of('--probe', f.probe, KINDS)
+    if f.sweep and not (epath.Path(f.sweep) / 'sweep.json').exists():
+        raise BadInput(f'--sweep={f.sweep} holds no sweep.json; the folder of a sweep would do')
+    if f.sweep and '://' in f.sweep and not f.out:
+        raise BadInput(f'--sweep={f.sweep}: give --out, too, a folder on this machine')
     if f.sweep:
         groups = [arm for arm in arms(sweep.runs_of(epath.Path(f.sweep))) if arm.runs]
         if not groups:
@@ -164,8 +200,10 @@ def settings() -> tuple[Settings, list[Arm], dict[str, dict[int, str]]]:
         folders = {arm.name: {seed: str(run.path) for seed, run in arm.runs.items()} for arm in groups}
     else:
         groups, folders = models(f.checkpoint)
+    if f.baseline:
+        one_of('--baseline', f.baseline, folders)
     options = Options(seeds=f.seeds, penalties=penalties(f.penalties)).check()
-    out = Path(f.out or (Path(f.sweep) / 'probes' if f.sweep else 'probes'))
+    out = page.folder(f.out or (f'{f.sweep}/probes' if f.sweep else 'probes'))
     return Settings(out, f.probe, Pools(f.word_pool, f.sentence_pool).check(), options), groups, folders
 
 
@@ -199,7 +237,7 @@ def define_flags() -> None:
     flags.DEFINE_string('sentence_pool', 'sentence', 'cls, or sentence: the mean over its pieces.')
     flags.DEFINE_integer('sentences', 2000, 'Training sentences at most; a third of dev, and test.', lower_bound=3)
     flags.DEFINE_integer(
-        'examples', 20_000, 'Training examples (words, arcs) at most; as many of dev and test together.'
+        'examples', 20_000, 'Training examples (words, arcs) at most; as many of dev and test together.', lower_bound=3
     )
     flags.DEFINE_integer('seeds', 3, 'Of the probes.')
     flags.DEFINE_list('penalties', ['1e-5', '1e-4', '1e-3', '1e-2'], 'Of the squared weights; dev chooses.')

@@ -102,8 +102,8 @@ class Fitted:
         return {name: np.concatenate([part[name] for part in found], axis=2) for name in found[0]}
 
 
-def standardised(x_LND: np.ndarray, train_rows: np.ndarray) -> np.ndarray:
-    """Each feature of each layer with the mean and deviation of the rows that training reads.
+def standardised(x_LND: np.ndarray, train_rows: np.ndarray) -> Array:
+    """Each feature of each layer with the mean and deviation of the rows that training reads; on the device, once.
 
     One learning rate and one grid of penalties then suit all layers, whose norms differ by an order of magnitude.
     """
@@ -111,7 +111,7 @@ def standardised(x_LND: np.ndarray, train_rows: np.ndarray) -> np.ndarray:
     for layer, x_ND in enumerate(x_LND):
         known = np.asarray(x_ND[train_rows], np.float32)
         out[layer] = (x_ND - known.mean(0)) / (known.std(0) + 1e-6)
-    return out
+    return jnp.asarray(out)
 
 
 def fit(
@@ -161,9 +161,18 @@ def _fit(probe: Probe, o: Options, x_LND, train: Examples, dev: Examples, seed_T
         x = probe.read(x_LND, layer, batch.at)  # outside the penalties' vmap: read once
         return jax.vmap(jax.grad(objective), (0, 0, None, None, None))(p_R, penalty_R, x, batch.target, layer)
 
+    # Dev goes in parts of a training batch: all of it at once, for every fit, would be 10 GB of edge probes' spans.
+    size = min(o.batch, len(dev))
+    index_PB = jnp.arange(-(-len(dev) // size) * size).reshape(-1, size)
+    parts = dev.take(index_PB % len(dev)), (index_PB < len(dev)) / len(dev)
+
     def dev_loss(layer, p_TR):
-        x = probe.read(x_LND, layer, dev.at)
-        return jax.vmap(jax.vmap(lambda p: probe.loss(p, x, dev.target, layer).mean()))(p_TR)
+        def summed(part):
+            examples, weight_B = part
+            x = probe.read(x_LND, layer, examples.at)
+            return jax.vmap(jax.vmap(lambda p: probe.loss(p, x, examples.target, layer) @ weight_B))(p_TR)
+
+        return jax.lax.map(summed, parts).sum(0)
 
     def one_round(carry):
         params, state, best, best_LTR, rate_LTR, bad_LTR, number = carry

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Mapping
 
@@ -18,6 +19,7 @@ from bertx.report.tables import corrected
 BEST = 'best layer'
 Runs = Mapping[int, Profile]  # by seed
 Found = Mapping[str, Mapping[str, Runs]]  # task -> arm -> runs
+Fresh = Mapping[str, Mapping[str, Profile]]  # task -> arm -> its untrained encoder
 
 
 class ProbeTable(Table):
@@ -61,17 +63,18 @@ def _weights(runs: Runs) -> np.ndarray:
     return np.stack([p.weight_G for p in runs.values()])
 
 
-def by_task(found: Found, arms: list[Arm], untrained: Mapping[str, Profile], baseline: str | None) -> ProbeTable:
+def by_task(found: Found, arms: list[Arm], untrained: Fresh, baseline: str | None) -> ProbeTable:
     """A column a task, at the layer that dev chose for each arm."""
+    baseline = _named(baseline, arms)
     layers = {(task, arm): chosen(runs) for task, by_arm in found.items() for arm, runs in by_arm.items()}
     columns = {(task, BEST): (found[task], {arm: layers[task, arm] for arm in found[task]}) for task in found}
-    references = {(task, BEST): ('untrained', estimate({0: p}, p.best)) for task, p in untrained.items()}
+    references = {(task, BEST): _reference(fresh, baseline, fresh[baseline].best) for task, fresh in untrained.items()}
     table = _table(columns, arms, references, baseline)
     notes = [
         f'{task}: layer '
         + ', '.join(f'{layers[task, arm]} ({arm})' for arm in by_arm)
         + '; '
-        + controls(by_arm, layers, task)
+        + controls(by_arm, layers, task, untrained[task])
         for task, by_arm in found.items()
     ]
     note = (
@@ -80,20 +83,59 @@ def by_task(found: Found, arms: list[Arm], untrained: Mapping[str, Profile], bas
     return dataclasses.replace(table, notes=(*table_notes.about_cells(table), note, *notes))
 
 
-def by_layer(task: str, by_arm: Mapping[str, Runs], arms: list[Arm], untrained: Profile, baseline) -> ProbeTable:
-    """A column a layer."""
-    count = len(next(iter(next(iter(by_arm.values())).values())).hit_LG)
-    columns = {(task, f'layer {n}'): (by_arm, dict.fromkeys(by_arm, n)) for n in range(count)}
-    references = {column: ('untrained', estimate({0: untrained}, n)) for n, column in enumerate(columns)}
+def by_layer(
+    task: str, by_arm: Mapping[str, Runs], arms: list[Arm], untrained: Mapping[str, Profile], baseline: str | None,
+    title: str = 'layer {}',
+) -> ProbeTable:  # fmt: skip
+    """A column a layer; an arm has as many as its encoder."""
+    baseline = _named(baseline, arms)
+    count = {name: len(next(iter(runs.values())).hit_LG) for name, runs in by_arm.items()}
+    columns, references = {}, {}
+    for n in range(max(count.values())):
+        deep = {name: runs for name, runs in by_arm.items() if n < count[name]}
+        columns[task, title.format(n)] = deep, dict.fromkeys(deep, n)
+        if baseline in deep:
+            references[task, title.format(n)] = _reference(untrained, baseline, n)
     table = _table(columns, arms, references, baseline)
     return dataclasses.replace(table, notes=tuple(table_notes.about_cells(table)))
 
 
-def controls(by_arm: Mapping[str, Runs], layers, task: str) -> str:
-    """'control 0.71, selectivity +0.22 [+0.21, +0.23] (arm); majority 0.18'"""
+def _named(baseline: str | None, arms: list[Arm]) -> str:
+    names = [arm.name for arm in arms]
+    one_of('the baseline arm', baseline or names[0], names)
+    return baseline or names[0]
+
+
+def _reference(fresh: Mapping[str, Profile], baseline: str, layer: int) -> tuple[str, Estimate]:
+    """Of the baseline's encoder, where arms differ in theirs."""
+    one = all(np.array_equal(p.hit_LG, fresh[baseline].hit_LG) for p in fresh.values())
+    return 'untrained' if one else f'untrained {baseline}', estimate({0: fresh[baseline]}, layer)
+
+
+def depth(found: Found, kinds: Mapping[str, str]) -> str:
+    """Do surface tasks peak in lower layers than syntactic ones, and these in lower than semantic ones? A line; ''
+    where one kind of task is asked. kinds: of tasks."""
+    layer = {(task, arm): chosen(runs) for task, by_arm in found.items() for arm, runs in by_arm.items()}
+    mean: dict[str, dict[str, float]] = {}
+    for kind in ('surface', 'syntax', 'semantics'):
+        if tasks := [task for task in found if kinds[task] == kind]:
+            mean[kind] = {arm: float(np.mean([layer[task, arm] for task in tasks])) for arm in found[tasks[0]]}
+    said = [f'{kind} {np.mean(list(by_arm.values())):.1f}' for kind, by_arm in mean.items()]
+    for low, high in itertools.pairwise(mean):
+        lower = sum(mean[low][arm] < mean[high][arm] for arm in mean[low])
+        said.append(f'{low} peaks lower than {high} in {lower} of {len(mean[low])} arms')
+    return f'best layer by dev, mean over tasks and arms: {", ".join(said)}' if len(mean) > 1 else ''
+
+
+def controls(by_arm: Mapping[str, Runs], layers, task: str, untrained: Mapping[str, Profile]) -> str:
+    """'arm: control 0.71, selectivity +0.22 [+0.21, +0.23]; majority 0.18'"""
     said = []
     for arm, runs in by_arm.items():
         first, layer = next(iter(runs.values())), layers[task, arm]
+        if first.lost:
+            said.append(f'{arm}: {first.lost:,} examples without a vector left out')
+        if _reference(untrained, arm, 0)[0] != 'untrained':
+            said.append(f'{arm}: untrained {estimate({0: untrained[arm]}, untrained[arm].best).value:.3f}')
         if len(first.control_LG):
             control = np.mean([p.control_LG[layer].sum() / p.weight_G.sum() for p in runs.values()])
             s = selectivity(runs, layer)
@@ -102,11 +144,8 @@ def controls(by_arm: Mapping[str, Runs], layers, task: str) -> str:
     return '; '.join([*said, f'majority {first.majority_G.sum() / first.weight_G.sum():.3f}'])
 
 
-def _table(columns, arms: list[Arm], references, baseline: str | None) -> ProbeTable:
+def _table(columns, arms: list[Arm], references, baseline: str) -> ProbeTable:
     """columns: column -> (runs of each arm, layer of each arm)."""
-    names = [arm.name for arm in arms]
-    baseline = baseline or names[0]
-    one_of('the baseline arm', baseline, names)
     cells: dict[tuple[str, Column], Cell] = {}
     for column, (by_arm, layer) in columns.items():
         between = lambda a, b: compare(by_arm[a], by_arm[b], layer[a], layer[b])  # noqa: B023 - called at once

@@ -16,7 +16,7 @@ from analysis.tasks import Task
 from bertx.errors import one_of
 from bertx.pretrained import Pretrained
 
-FORMAT = 2  # of what is kept of a profile
+FORMAT = 3  # of what is kept of a profile
 KINDS = ('linear', 'mlp', 'edge')
 HIDDEN = 64  # of an MLP probe; SentEval tunes over 50, 100 and 200
 
@@ -30,10 +30,10 @@ class Profile:
     control_LG: np.ndarray  # of the control task; empty where it was not asked
     majority_G: np.ndarray
     dev_L: np.ndarray  # nats: chooses the layer
-    penalty_L: np.ndarray  # the geometric mean over probe seeds
     norm_L: np.ndarray  # mean length of the vectors, before they are standardised
     group_G: np.ndarray
     mix_L: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))  # of an edge probe that reads all layers
+    lost: int = 0  # examples without a vector
 
     @property
     def best(self) -> int:
@@ -54,10 +54,12 @@ class Prepared:
     x_LND: np.ndarray  # standardised
     rows: np.ndarray  # `at` of the task, in rows
     norm_L: np.ndarray
+    lost: int = 0  # examples that have no vector
 
     def examples(self, split: int, label_N: np.ndarray | None = None) -> Examples:
-        mine = self.task.split_N == split
-        return Examples(self.rows[mine], (self.task.label_N if label_N is None else label_N)[mine])
+        label_N = self.task.label_N if label_N is None else label_N
+        mine = (self.task.split_N == split) & ((label_N >= 0) | (split == 2))
+        return Examples(self.rows[mine], label_N[mine])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,29 +84,31 @@ def prepare(model: Pretrained, task: Task, pools: Pools, cache: Path) -> Prepare
     found = features.compute(model, task.corpus, '' if plain else pools.words, cache)
     row_of = found.rows['words' if task.unit == 'words' else pools.sentences]
     rows = np.where(task.at >= 0, row_of[task.at], -1)
-    there = ((rows >= 0) | (task.at < 0)).reshape(len(rows), -1).all(1)
-    kept = {name: getattr(task, name)[there] for name in ('at', 'label_N', 'split_N', 'group_N', 'type_N')}
-    task, rows = dataclasses.replace(task, **kept).check(), rows[there]
+    there = np.asarray(((rows >= 0) | (task.at < 0)).reshape(len(rows), -1).all(1))
+    task, rows, lost = task.take(there).check(), rows[there], int((~there).sum())
     used = np.unique(rows[rows >= 0])  # vectors that no example reads stay on disk
     rows = np.where(rows >= 0, np.searchsorted(used, rows), -1)
     x_LND = np.stack([x_ND[used] for x_ND in found.states_LND])
     norm_L = np.linalg.norm(x_LND, axis=-1).mean(1)
     train = rows[task.split_N == 0]
-    return Prepared(task, probe_engine.standardised(x_LND, np.unique(train[train >= 0])), rows, norm_L)
+    return Prepared(task, probe_engine.standardised(x_LND, np.unique(train[train >= 0])), rows, norm_L, lost)
 
 
 def make_probe(kind: str, task: Task) -> Classifier | Edge:
-    one_of('--probe', kind, KINDS)
-    spans = task.at.ndim == 3
-    if kind == 'edge' or spans:
+    if kind == 'edge':
         return Edge(len(task.classes), task.at.shape[1])
-    return Classifier(len(task.classes), task.at.shape[1], HIDDEN if kind == 'mlp' else 0)
+    return Classifier(len(task.classes), 2 if task.at.ndim == 3 else task.at.shape[1], HIDDEN if kind == 'mlp' else 0)
 
 
 def spanned(prepared: Prepared, kind: str) -> Prepared:
-    """For an edge probe words are spans of one word."""
-    words = kind == 'edge' and prepared.rows.ndim == 2
-    return dataclasses.replace(prepared, rows=prepared.rows[..., None]) if words else prepared
+    """For an edge probe words are spans of one word; for the others a span is its first and its last word."""
+    rows = prepared.rows
+    if kind == 'edge' and rows.ndim == 2:
+        rows = rows[..., None]
+    elif kind != 'edge' and rows.ndim == 3:
+        last = (rows >= 0).sum(-1, keepdims=True) - 1
+        rows = np.concatenate([rows[..., :1], np.take_along_axis(rows, last, -1)], -1)[:, 0]
+    return dataclasses.replace(prepared, rows=rows)
 
 
 def fit(prepared: Prepared, kind: str, options: Options, label_N=None, counts=None) -> Fitted:
@@ -117,15 +121,17 @@ def fit(prepared: Prepared, kind: str, options: Options, label_N=None, counts=No
 def measure(
     model: Pretrained, task: Task, pools: Pools, cache: Path, kind: str, options: Options, control: bool = True
 ) -> Profile:
-    """From the cache where it was measured before."""
+    """From the cache where it was measured before. control: where it asks about words; no two sentences are of a type
+    that a probe could memorise."""
+    control &= task.unit == 'words'
     labels = hashlib.sha256(b''.join(np.ascontiguousarray(x).tobytes() for x in (task.at, task.label_N, task.split_N)))
     key = [FORMAT, model.content, model.tokenizer.fingerprint, task.corpus.fingerprint, labels.hexdigest(),
-           dataclasses.asdict(pools), kind,
+           features.longest(model), dataclasses.asdict(pools), kind,
            dataclasses.asdict(options), control, HIDDEN]  # fmt: skip
     file = cache / f'{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]}-{task.name}.npz'
     if file.exists():
         with np.load(file) as arrays:
-            return Profile(**arrays)
+            return Profile(**dict(arrays, lost=int(arrays['lost'])))
     profile = _measure(prepare(model, task, pools, cache), kind, options, control)
     partial = file.with_name(f'.{file.name}.{os.getpid()}.partial.npz')
     np.savez(partial, **dataclasses.asdict(profile))
@@ -151,6 +157,5 @@ def _measure(p: Prepared, kind: str, options: Options, control: bool) -> Profile
     return Profile(
         by_group().astype(float), hits(fitted, p.task.label_N),
         hits(fit(p, kind, options, random_N), random_N) if control else empty,
-        by_group(weights=p.task.majority()[test].astype(float)), fitted.dev_LT.mean(1),
-        np.exp(np.log(np.maximum(fitted.penalty_LT, 1e-12)).mean(1)), p.norm_L, groups, mix_L,
+        by_group(weights=p.task.majority()[test].astype(float)), fitted.dev_LT.mean(1), p.norm_L, groups, mix_L, p.lost,
     )  # fmt: skip

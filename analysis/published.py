@@ -1,10 +1,14 @@
-"""Published figures, to be read beside ours. 'from memory': not yet checked against the paper.
+"""Published figures, and ours in the same tables and units. 'from memory': not yet checked against the paper.
 
 Other corpora, tag sets and classifiers than ours (UD English EWT or State of the Union addresses, where they had Penn
 Treebank, OntoNotes or SentEval): shapes over layers can be compared, single figures hardly.
 """
 
+import csv
+from pathlib import Path
+
 MEMORY = 'from memory'
+Rows = list[list[str]]
 
 TABLES: dict[str, tuple[str, list[list[str]]]] = {
     'jawahar2019': (
@@ -81,3 +85,63 @@ mark 0.507 0.145""".splitlines()
         ],
     ),
 }
+
+
+def beside(preset: str, out: Path) -> tuple[str, Rows]:
+    """(note, table): the paper's table with what the preset has written to `out` in it."""
+    note, rows = TABLES[preset]
+    return f'{note}; beside it, ours', FILLED[preset](out, rows)
+
+
+def _read(file: Path) -> Rows:
+    with file.open(newline='') as stream:
+        return list(csv.reader(stream))
+
+
+def _layers(out: Path, rows: Rows) -> Rows:
+    """Each task's line, and ours of every arm below it, in percent."""
+    head, *lines = _read(out / 'layers.csv')
+    ours: dict[str, dict[str, list[str]]] = {}
+    for line in (dict(zip(head, cells, strict=True)) for cells in lines):
+        if line['head'] != 'layer 0' and not line['arm'].startswith('untrained'):
+            ours.setdefault(line['task'], {}).setdefault(line['arm'], []).append(f'{100 * float(line["mean"]):.1f}')
+    found = []
+    for task, *theirs in rows[1:]:
+        found += [[task, *theirs], *([f'{task}, {arm}', *mine] for arm, mine in ours.get(task, {}).items())]
+    width = max(map(len, found))
+    return [['task', *map(str, range(1, width))], *(row + [''] * (width - len(row)) for row in found)]
+
+
+def _expected(out: Path, rows: Rows) -> Rows:
+    """A line an arm; our relations ('dep') are in their column 'deps'."""
+    ours: dict[str, dict[str, str]] = {}
+    for task, arm, value, *_ in _read(out / 'edge.csv')[1:]:
+        ours.setdefault(arm, {})['deps' if task == 'dep' else task] = value
+    return [*rows, *([arm, *(known.get(task, '') for task in rows[0][1:])] for arm, known in ours.items())]
+
+
+def _relations(out: Path, rows: Rows) -> Rows:
+    """Ours on the lines of theirs with the same name; UD has others for prep, pobj, poss and auxpass."""
+    ours = {row[0]: (row[3].split()[0], row[5]) for row in _read(out / 'relations.csv')[1:]}
+    ours |= {row[0]: (row[1].split()[0], '') for row in _read(out / 'attention_probe.csv')[1:]}
+    found = [[*row, *ours.get(row[0].partition('(')[0], ('', ''))] for row in rows[1:]]
+    return [[*rows[0], 'ours: attention', 'ours: offset'], *found]
+
+
+def _structure(out: Path, rows: Rows) -> Rows:
+    """Our layer of dev, and our chain."""
+    head, *lines = _read(out / 'structure.csv')
+    lines = [line for line in lines if '(dev)' in line[0] or line[0] == 'chain']
+    mine = [dict(zip(head, line, strict=True)) for line in lines]
+    return [*rows, *([f'ours: {x["layer"]}', *(x[name].split()[0] for name in rows[0][1:])] for x in mine)]
+
+
+def _code(out: Path, rows: Rows) -> Rows:
+    """Our layers, in true bits; accuracy is not measured."""
+    return [*rows, *([f'ours: layer {row[0]}', row[1], row[4], ''] for row in _read(out / 'mdl_pos.csv')[1:])]
+
+
+FILLED = {
+    'jawahar2019': _layers, 'tenney2019': _expected, 'clark2019': _relations, 'hewitt2019': _structure,
+    'voita2020': _code,
+}  # fmt: skip

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from absl import flags
-from etils import epath
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
@@ -23,9 +22,8 @@ from sklearn.metrics import normalized_mutual_info_score
 
 from analysis import layer_plots, page, probe, probing
 from analysis.layer_plots import MARKERS
-from analysis.plots import COLORS, GREY, SMALL, _figure
+from analysis.plots import COLORS, GREY, SMALL, legend_columns, new_figure, wrapped
 from analysis.probing import Pools, Prepared
-from bertx import results
 from bertx.errors import one_of
 from bertx.pretrained import Pretrained
 from experiments import cli
@@ -75,7 +73,7 @@ def picture(place_LN2: list[np.ndarray], labels: np.ndarray, titles: list[str], 
     """A panel a layer; labels [n] str."""
     columns = min(4, len(place_LN2))
     rows = -(-len(place_LN2) // columns)
-    figure = _figure(max(5.5, 2.7 * columns), 2.8 * rows + 0.9)
+    figure = new_figure(max(5.5, 2.7 * columns), 2.8 * rows + 0.9)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     names, counts = np.unique(labels, return_counts=True)
     for panel, place_N2, title in zip(axes, place_LN2, titles, strict=False):
@@ -89,22 +87,22 @@ def picture(place_LN2: list[np.ndarray], labels: np.ndarray, titles: list[str], 
         empty.set_axis_off()
     handles, shown = axes[0].get_legend_handles_labels()
     legend = figure.legend(handles, shown, loc='outside lower center', frameon=False, fontsize=9, markerscale=1.6,
-                           ncols=min(len(names), 2 * columns))  # fmt: skip
-    legend.set_title(note)
+                           ncols=legend_columns(figure, shown))  # fmt: skip
+    legend.set_title(wrapped(figure, note))
     legend.get_title().set(fontsize=SMALL, color=GREY)
     return layer_plots.save(figure, path)
 
 
 def main() -> int:
     f: Any = flags.FLAGS
-    out, pools = Path(f.out), Pools(f.word_pool, f.sentence_pool).check()
+    out, pools = page.folder(f.out), Pools(f.word_pool, f.sentence_pool).check()
     one_of('--method', f.method, METHODS)
     model, sections, text = Pretrained.load(f.checkpoint), [], ''
     for task in probe.tasks(f.task, f.data, f.source, f.sentences, f.examples):
         p = probing.prepare(model, task, pools, out / 'cache')
         train, test = chosen(p)
         label_N = p.task.label_N[test]
-        pairs = [(vectors(x_ND, p.rows[train]), vectors(x_ND, p.rows[test])) for x_ND in p.x_LND]
+        pairs = [(vectors(x_ND, p.rows[train]), vectors(x_ND, p.rows[test])) for x_ND in np.asarray(p.x_LND)]
         scores = [f'{nmi(*pair, label_N):.3f}' for pair in pairs]
         places, titles = [plane(x, f.method) for _, x in pairs], [f'layer {n}, NMI {s}' for n, s in enumerate(scores)]
         method = {'tsne': 't-SNE', 'pca': 'PCA'}[f.method]
@@ -114,9 +112,7 @@ def main() -> int:
         rows = [['layer', *map(str, range(len(scores)))], ['NMI', *scores]]
         sections.append(page.Section(task.name, note, rows=rows, pictures=[drawn]))
         text += f'{page.markdown(rows)}\n{note}\n\n'
-    results.write_atomically(epath.Path(out / 'scatter.md'), text)
-    page.write(out / 'scatter.html', f'Spans and words, {f.checkpoint}', sections)
-    print(text)
+    page.finish(out, 'scatter', f'Spans and words, {f.checkpoint}', text, sections, html='scatter')
     return cli.DONE
 
 

@@ -9,6 +9,7 @@ alike than the seeds of one arm are. Contextuality: how far the vectors of one w
 (Ethayarajh 2019). Writes similarity.md, figures/ and report.html.
 """
 
+import dataclasses
 import functools
 import itertools
 from typing import Any
@@ -17,17 +18,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import flags
-from etils import epath
 
 from analysis import features, layer_plots, page, plain_tasks, probe
 from analysis.features import Corpus
-from bertx import results
 from bertx.errors import BadInput
 from bertx.pretrained import Pretrained
 from experiments import cli
 
 BATCH = 256  # rows in a Gram matrix: unbiased at any size, noisier below
+Run = tuple[str, int]  # arm, seed
+Pair = tuple[Run, Run]
 LEAST = 5  # contexts of a word type for its contextuality
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """Vectors of words in one run: rows of a file that stays on the disk."""
+
+    states_LMD: np.ndarray
+    at_N: np.ndarray
 
 
 @jax.jit
@@ -46,29 +55,30 @@ def _hsic(x_LBD, y_MBD):
     return (trace + sums - cross) / (n * (n - 3))
 
 
-def cka(x_LND: np.ndarray, y_MND: np.ndarray, batch: int = BATCH, seed: int = 0) -> np.ndarray:
-    """[L, M]: numerator and denominators are summed over minibatches before they are divided. The same rows in both."""
-    N = x_LND.shape[1]
-    if y_MND.shape[1] != N or N < 4:
-        raise ValueError(f'CKA wants the same rows, 4 or more, in both; not {N} and {y_MND.shape[1]}')
+def cka(x: Words, y: Words, batch: int = BATCH, seed: int = 0) -> np.ndarray:
+    """[L, M]: numerator and denominators are summed over minibatches, then divided. The same words in both."""
+    N = len(x.at_N)
+    if len(y.at_N) != N or N < 4:
+        raise ValueError(f'CKA wants the same rows, 4 or more, in both; not {N} and {len(y.at_N)}')
     size = min(batch, N)
     order = np.random.default_rng(seed).permutation(N)
     total: Any = 0.0
     for start in range(0, N - size + 1, size):
         index = np.sort(order[start : start + size])  # ascending: the files are read from front to back
-        x, y = (np.array(z[:, index], np.float32) for z in (x_LND, y_MND))
-        x, y = (z - z.mean(1, keepdims=True) for z in (x, y))  # changes nothing but the rounding
+        a, b = (np.array(z.states_LMD[:, z.at_N[index]], np.float32) for z in (x, y))
+        a, b = (z - z.mean(1, keepdims=True) for z in (a, b))  # changes nothing but the rounding
         diagonal = lambda z: np.diagonal(_hsic(z, z))
-        total = total + np.stack([_hsic(x, y), *np.broadcast_arrays(diagonal(x)[:, None], diagonal(y)[None])])
+        total = total + np.stack([_hsic(a, b), *np.broadcast_arrays(diagonal(a)[:, None], diagonal(b)[None])])
     return total[0] / np.sqrt(total[1] * total[2])
 
 
-def contextuality(x_LND: np.ndarray, type_N: np.ndarray) -> np.ndarray:
+def contextuality(words: Words, type_N: np.ndarray) -> np.ndarray:
     """[L]: 1 less the mean cosine between vectors of one type in different contexts; the types weigh alike. The mean
     vector of each layer is taken off first, since all vectors of a layer may point one way."""
     types, inverse, counts = np.unique(type_N, return_inverse=True, return_counts=True)
     found = []
-    for x_ND in x_LND:
+    for x_MD in words.states_LMD:
+        x_ND = x_MD[words.at_N]
         centred = np.asarray(x_ND, np.float64) - np.mean(x_ND, axis=0, dtype=np.float64)
         unit_ND = centred / (np.linalg.norm(centred, axis=1, keepdims=True) + 1e-12)
         sums_TD = np.zeros((len(types), unit_ND.shape[1]))
@@ -79,35 +89,57 @@ def contextuality(x_LND: np.ndarray, type_N: np.ndarray) -> np.ndarray:
     return np.array(found)
 
 
+def read(folders: dict[str, dict[int, str]], corpus: Corpus, cache) -> tuple[dict[Run, Words], np.ndarray]:
+    """(run -> its vectors of the words that all runs have, which words these are). Raises BadInput before any forward
+    pass where runs differ in tokenizer or layers."""
+    runs = {(arm, seed): folder for arm, by_seed in folders.items() for seed, folder in by_seed.items()}
+    models = map(Pretrained.load, runs.values())
+    if len({(model.tokenizer.fingerprint, model.encoder.layers) for model in models}) > 1:
+        raise BadInput('the checkpoints differ in tokenizer or layers: their words cannot be compared row by row')
+    found = {run: features.compute(Pretrained.load(folder), corpus, 'mean', cache) for run, folder in runs.items()}
+    there_W = np.all([x.rows['words'] >= 0 for x in found.values()], axis=0)
+    return {run: Words(x.states_LND, x.rows['words'][there_W]) for run, x in found.items()}, there_W
+
+
+def pairs(folders: dict[str, dict[int, str]], baseline: str, seeded: bool) -> dict[str, tuple[str, str, list[Pair]]]:
+    """Title -> (arm, arm, pairs of runs): each arm with itself, and with the baseline. seeded: runs of one seed share
+    initial weights and the order of the data, so between arms they stand apart: the floor has none of them."""
+    found: dict[str, tuple[str, str, list[Pair]]] = {}
+    for a, b in itertools.combinations_with_replacement(folders, 2):
+        every = [((a, i), (b, j)) for i in folders[a] for j in folders[b]]
+        if a == b:
+            found[f'{a} and {b}'] = a, b, [(x, y) for x, y in every if x[1] < y[1]]
+        elif baseline in (a, b):
+            found[f'{a} and {b}'] = a, b, [(x, y) for x, y in every if x[1] != y[1] or not seeded]
+            found[f'{a} and {b}, same seed'] = a, b, [(x, y) for x, y in every if x[1] == y[1] and seeded]
+    return {title: x for title, x in found.items() if x[2]}
+
+
 def main() -> int:
     f: Any = flags.FLAGS
     s, _, folders = probe.settings()
     out = s.out if f.out else s.out.with_name('similarity')
     texts = [words for _, words in plain_tasks.read(f.source)[0]]
     corpus = Corpus(texts[:: max(1, len(texts) // f.sentences)][: f.sentences])
-    type_W = np.array([word for s in corpus.sentences for word in s])
-    states, context, fingerprints = {}, {}, set()
-    for arm, runs in folders.items():
-        for seed, folder in runs.items():
-            found = features.compute(Pretrained.load(folder), corpus, 'mean', out / 'cache')
-            fingerprints.add((found.meta['tokenizer'], len(found.states_LND)))
-            at = found.rows['words'][found.rows['words'] >= 0]
-            states[arm, seed] = found.states_LND[:, at]
-            context[arm, seed] = contextuality(states[arm, seed], type_W[found.rows['words'] >= 0])
-    if len(fingerprints) > 1:
-        raise BadInput('the checkpoints differ in tokenizer or layers: their words cannot be compared row by row')
+    states, there_W = read(folders, corpus, out / 'cache')
+    type_N = np.array([word for s in corpus.sentences for word in s])[there_W]
+    context = {run: contextuality(words, type_N) for run, words in states.items()}
     between = functools.cache(lambda a, b: cka(states[a], states[b]))
-    grids, floor = {}, {}
-    for a, b in itertools.combinations_with_replacement(folders, 2):
-        pairs = [((a, i), (b, j)) for i in folders[a] for j in folders[b] if a != b or i < j]
-        if pairs:
-            grids[f'{a} and {b}'] = np.mean([between(*pair) for pair in pairs], axis=0)
-            floor[f'{a} and {b}'] = np.array([np.diagonal(between(*pair)) for pair in pairs])
-        elif a == b:
-            grids[a] = between((a, 0), (a, 0)) if (a, 0) in states else between(*[(a, next(iter(folders[a])))] * 2)
-    note = f'linear CKA, unbiased, {len(type_W):,} words in context; of one arm and itself: between its seeds'
-    pictures = [layer_plots.maps(grids, out / 'figures' / 'cka', note, x='layer', first=0, limits=(0, 1))]
-    rows = [['layer', *floor]]
+    baseline = f.baseline or next(iter(folders))
+    compared = pairs(folders, baseline, bool(f.sweep))
+    floor = {title: np.array([np.diagonal(between(*x)) for x in mine]) for title, (*_, mine) in compared.items()}
+    grids = {title: np.mean([between(*x) for x in mine], axis=0) for title, (*_, mine) in compared.items()}
+    names = {title: (f'layer of {a}', f'layer of {b}') for title, (a, b, _) in compared.items()}
+    for arm, runs in folders.items():
+        if len(runs) == 1:
+            grids[arm], names[arm] = between(*[(arm, next(iter(runs)))] * 2), (f'layer of {arm}',) * 2
+    note = f'linear CKA, unbiased, {len(type_N):,} words in context'
+    if any(a == b for a, b, _ in compared.values()):
+        note += '; of one arm and itself: between its seeds'
+    if any(len(runs) == 1 for runs in folders.values()):
+        note += '; one run alone: with itself, so that seeds are no floor'
+    maps = layer_plots.maps(grids, out / 'figures' / 'cka', note, first=0, limits=(0, 1), axes_of=names)
+    pictures, rows = [maps], [['layer', *floor]]
     if floor:
         layers = next(iter(floor.values())).shape[1]
         spread = {name: np.stack([x.mean(0), x.min(0), x.max(0)]) for name, x in floor.items()}
@@ -116,9 +148,11 @@ def main() -> int:
             for n in range(layers)
         ]
         said = 'same layer of two runs; an arm with itself: the floor that seeds give; band: all pairs of runs'
-        bands = {('CKA', name): (x[1], x[2]) for name, x in spread.items()}
-        curve: Any = {'CKA': ({name: x.mean(0)[None] for name, x in floor.items()}, {})}
-        pictures.append(layer_plots.curves(curve, out / 'figures' / 'floor', said, bands, ylabel='CKA'))
+        drawn = [title for title, (a, b, _) in compared.items() if baseline in (a, b)]
+        bands = {('CKA', name): (spread[name][1], spread[name][2]) for name in drawn}
+        curve: Any = {'CKA': ({name: floor[name].mean(0)[None] for name in drawn}, {})}
+        if drawn:
+            pictures.append(layer_plots.curves(curve, out / 'figures' / 'floor', said, bands, ylabel='CKA'))
     by_arm = {arm: np.stack([context[arm, seed] for seed in runs]) for arm, runs in folders.items()}
     said = f'1 - mean cosine of one word type in different contexts (types with {LEAST} or more), centred'
     pictures.append(layer_plots.curves({'contextuality': (by_arm, {})}, out / 'figures' / 'context', said, ylabel=''))
@@ -131,13 +165,11 @@ def main() -> int:
     ]
     text = f'CKA of the same layer, mean and range over pairs of runs\n\n{page.markdown(rows)}\n' if floor else ''
     text += f'Contextuality\n\n{page.markdown(table)}\n{note}\n'
-    results.write_atomically(epath.Path(out / 'similarity.md'), text)
     sections = [
         page.Section('CKA', note, rows=rows if floor else [], pictures=pictures),
         page.Section('Contextuality', rows=table),
     ]
-    page.write(out / 'report.html', f'Similarity, {f.sweep or f.checkpoint}', sections)
-    print(text)
+    page.finish(out, 'similarity', f'Similarity, {f.sweep or f.checkpoint}', text, sections)
     return cli.DONE
 
 

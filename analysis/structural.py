@@ -16,15 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import flags
-from etils import epath
-from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.stats import rankdata
 
 from analysis import annotated_tasks, features, layer_plots, page, probe_engine, trees
 from analysis.conllu import Sentence
 from analysis.features import Corpus
 from analysis.probe_engine import Examples, Options, Probe
-from bertx import results
 from bertx.errors import BadInput
 from bertx.pretrained import Pretrained
 from bertx.report import stats
@@ -100,9 +97,8 @@ def scores(sentences: list[Sentence], distance_NTT, depth_NT) -> Scores:
     by_length: dict[int, list[tuple[float, float]]] = {}
     for s, distance_TT, depth_T in zip(sentences, distance_NTT, depth_NT, strict=True):
         words = np.array([w for w, tag in enumerate(s.upos) if tag != 'PUNCT'], int)
-        gold = {frozenset((w, s.heads[w])) for w in words if s.heads[w] in words}
-        found = minimum_spanning_tree(np.maximum(distance_TT[np.ix_(words, words)], 1e-6)).nonzero()
-        hits.append(len(gold & {frozenset((words[a], words[b])) for a, b in zip(*found, strict=True)}))
+        gold, found = trees.edges(s, distance_TT)
+        hits.append(len(gold & found))
         edges.append(len(gold))
         roots.append(float(len(words) > 0 and words[np.argmin(depth_T[words])] == s.root))
         if (n := len(s.words)) >= SHORTEST:
@@ -137,6 +133,7 @@ class Result:
     dev_L: np.ndarray
     distance_LNTT: np.ndarray
     sentences: list[Sentence]
+    left_out: int  # sentences of all splits: too long, or not read as a whole
 
     @property
     def best(self) -> int:
@@ -160,7 +157,7 @@ def run(model: Pretrained, sentences: list[Sentence], split_S: np.ndarray, cache
     out = fitted.scores(x_LND, make(test))
     tested = [sentences[i] for i in test]
     layers = [scores(tested, d[0], h[0]) for d, h in zip(out['distance'], out['depth'], strict=True)]
-    return Result(layers, fitted.dev_LT[:, 0], out['distance'][:, 0], tested)
+    return Result(layers, fitted.dev_LT[:, 0], out['distance'][:, 0], tested, int((~fits).sum()))
 
 
 def lines(found: Result, control: Result) -> list[list[str]]:
@@ -178,15 +175,14 @@ def lines(found: Result, control: Result) -> list[list[str]]:
 
 def main() -> int:
     f: Any = flags.FLAGS
-    model, out = Pretrained.load(f.checkpoint), Path(f.out)
+    model, out = Pretrained.load(f.checkpoint), page.folder(f.out)
     data = annotated_tasks.treebank(f.data, f.sentences, f.sentences // 3)
     found = run(model, *data, out / 'cache')
     control = run(features.untrained(model), *data, out / 'cache')
     rows = lines(found, control)
     said = '95 % intervals over sentences, one run'
-    note = f'{len(found.sentences):,} test sentences of 2 to {LONGEST} words; {said}; rank {RANK}'
-    text = page.markdown(rows) + f'\n- {note}\n'
-    results.write_atomically(epath.Path(out / 'structure.md'), text)
+    left = f'{found.left_out:,} of all sentences left out'
+    note = f'{len(found.sentences):,} test sentences of 2 to {LONGEST} words, {left}; {said}; rank {RANK}'
     of = lambda result, get: np.array([get(s) for s in result.layers])
     measures = {
         'UUAS': lambda s: s.uuas.value,
@@ -204,12 +200,9 @@ def main() -> int:
     bands = {('UUAS', 'trained'): (of(found, lambda s: s.uuas.low), of(found, lambda s: s.uuas.high))}
     pictures = [layer_plots.curves(panels, out / 'figures' / 'structure', note, bands, ylabel='')]
     pictures += [trees.picture(found, n, out / 'figures' / f'tree{n}') for n in trees.examples(found.sentences)]
-    page.write(
-        out / 'report.html',
-        f'Structural probe of {f.checkpoint}',
-        [page.Section('Layers', note, rows=rows, pictures=pictures)],
-    )
-    print(text)
+    page.write_csv(out / 'structure.csv', rows)
+    sections = [page.Section('Layers', note, rows=rows, pictures=pictures)]
+    page.finish(out, 'structure', f'Structural probe of {f.checkpoint}', f'{page.markdown(rows)}\n- {note}\n', sections)
     return cli.DONE
 
 

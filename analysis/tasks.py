@@ -23,7 +23,7 @@ class Task:
     unit: str  # 'words' or 'sentences': what `at` counts
     corpus: Corpus
     at: np.ndarray  # [n, slots] or [n, spans, width], -1 behind the end of a span
-    label_N: np.ndarray
+    label_N: np.ndarray  # -1: training has no such label; on dev it says nothing, on test it is missed
     classes: tuple[str, ...]
     split_N: np.ndarray  # numbers of SPLITS
     group_N: np.ndarray  # sentence, or document: what is sampled together
@@ -52,6 +52,11 @@ class Task:
         drawn = np.random.default_rng(seed).choice(len(self.classes), len(types), p=share_K / share_K.sum())
         return drawn[inverse]
 
+    def take(self, index: np.ndarray) -> 'Task':
+        """With these examples: their numbers, or [N] which of them."""
+        fields = ('at', 'label_N', 'split_N', 'group_N', 'type_N')
+        return dataclasses.replace(self, **{name: getattr(self, name)[index] for name in fields})
+
     def limited(self, train: int, rest: int, seed: int = 0) -> 'Task':
         """With at most so many training, and dev and test, examples: whole groups, drawn at random."""
         rng, keep = np.random.default_rng(seed), np.zeros(len(self.label_N), bool)
@@ -59,8 +64,7 @@ class Task:
         for number, most in enumerate((train, rest, rest)):
             mine = np.flatnonzero(self.split_N == number)
             keep[mine[np.argsort(order[mine], kind='stable')[:most]]] = True
-        fields = ('at', 'label_N', 'split_N', 'group_N', 'type_N')
-        return dataclasses.replace(self, **{name: getattr(self, name)[keep] for name in fields})
+        return self.take(keep)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,18 +80,16 @@ class Example:
 def build(
     name: str, kind: str, unit: str, corpus: Corpus, found: Sequence[Example], split_of: Callable[[int], int]
 ) -> Task:
-    """split_of: group -> number of its split. Labels that training never has are left out."""
+    """split_of: group -> number of its split. Labels that training never has are -1."""
+    if not found:
+        raise BadInput(f'task {name}: the text holds no example of it')
     splits = np.array([split_of(x.group) for x in found], int)
     classes = sorted({x.label for x, split in zip(found, splits, strict=True) if split == 0})
-    kept = [i for i, x in enumerate(found) if x.label in classes]
-    if not kept:
-        raise BadInput(f'task {name}: the text holds no example of it')
     number = {label: i for i, label in enumerate(classes)}
-    types = np.array([zlib.crc32(found[i].type.encode()) for i in kept])
     return Task(
-        name, kind, unit, corpus, np.array([found[i].at for i in kept], np.int32),
-        np.array([number[found[i].label] for i in kept], np.int32), tuple(classes), splits[kept],
-        np.array([found[i].group for i in kept]), types,
+        name, kind, unit, corpus, np.array([x.at for x in found], np.int32),
+        np.array([number.get(x.label, -1) for x in found], np.int32), tuple(classes), splits,
+        np.array([x.group for x in found]), np.array([zlib.crc32(x.type.encode()) for x in found]),
     ).check()  # fmt: skip
 
 

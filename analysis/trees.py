@@ -7,7 +7,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 
 from analysis import layer_plots
 from analysis.conllu import Sentence
-from analysis.plots import COLORS, GREY, SMALL, _figure
+from analysis.plots import COLORS, SMALL, caption, new_figure
 
 
 def distances(heads: list[int]) -> np.ndarray:
@@ -24,25 +24,31 @@ def examples(sentences: list[Sentence], count: int = 2) -> list[int]:
     return [i for i, s in enumerate(sentences) if 8 <= len(s.words) <= 14][:count]
 
 
+def edges(s: Sentence, distance_TT: np.ndarray) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+    """(annotated, predicted by the minimum spanning tree) between words but punctuation, the lower one first."""
+    words = np.array([w for w, tag in enumerate(s.upos) if tag != 'PUNCT'], int)
+    pair = lambda a, b: (int(min(a, b)), int(max(a, b)))
+    tree = minimum_spanning_tree(np.maximum(distance_TT[np.ix_(words, words)], 1e-6)).nonzero()
+    gold = {pair(w, s.heads[w]) for w in words if s.heads[w] in words}
+    return gold, {pair(words[a], words[b]) for a, b in zip(*tree, strict=True)}
+
+
 def picture(found, number: int, path: Path) -> Path:
     """Predicted distances at the best layer, and the edges of their spanning tree below the annotated ones."""
     s = found.sentences[number]
     n = len(s.words)
     distance = found.distance_LNTT[found.best, number, :n, :n]
-    figure = _figure(11.0, 4.6)
+    figure = new_figure(11.0, 4.6)
     left, right = figure.subplots(1, 2, width_ratios=[1, 1.5])
     image = left.imshow(distance, cmap='viridis_r')
     figure.colorbar(image, ax=left, shrink=0.8)
     left.set_xticks(range(n), s.words, rotation=60, ha='right', fontsize=SMALL)
     left.set_yticks(range(n), s.words, fontsize=SMALL)
     left.set_title(f'predicted squared distances, layer {found.best}', fontsize=10)
-    gold = {(min(w, h), max(w, h)) for w, h in enumerate(s.heads) if h >= 0 and 'PUNCT' not in (s.upos[w], s.upos[h])}
-    words = [w for w in range(n) if s.upos[w] != 'PUNCT']
-    tree = minimum_spanning_tree(np.maximum(distance[np.ix_(words, words)], 1e-6)).nonzero()
-    mine = {tuple(sorted((words[a], words[b]))) for a, b in zip(*tree, strict=True)}
+    gold, mine = edges(s, distance)
     x = np.linspace(0, np.pi, 40)
-    for edges, sign in ((gold, 1), (mine, -1)):
-        for a, b in edges:
+    for drawn, sign in ((gold, 1), (mine, -1)):
+        for a, b in drawn:
             wrong = sign < 0 and (a, b) not in gold
             style = {'color': COLORS[1] if wrong else 'black', 'linestyle': '--' if wrong else '-', 'linewidth': 1.3}
             middle, half = (a + b) / 2, (b - a) / 2
@@ -53,5 +59,5 @@ def picture(found, number: int, path: Path) -> Path:
     right.set_title(
         f'above: the annotated tree; below: the predicted one, {len(gold & mine)} of {len(gold)} edges', fontsize=10
     )
-    figure.supxlabel('dashed: an edge that the annotation has not; punctuation is left out', fontsize=SMALL, color=GREY)
+    caption(figure, 'dashed: an edge that the annotation has not; punctuation is left out')
     return layer_plots.save(figure, path)

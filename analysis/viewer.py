@@ -8,7 +8,7 @@ from pathlib import Path
 import jinja2
 import numpy as np
 
-from analysis import attention
+from analysis import attention, features
 from analysis.features import Corpus
 from bertx.errors import BadInput
 from bertx.pretrained import Pretrained
@@ -18,7 +18,7 @@ LONGEST = 128  # tokens: 12 x 12 heads are then 3.2 MB
 
 def html(model: Pretrained, texts: Sequence[str]) -> str:
     """A piece of HTML with the attention of these texts, each weight as a byte."""
-    rows = Corpus([text.split() for text in texts]).pieces(model.tokenizer, model.encoder.max_positions)
+    rows = Corpus([text.split() for text in texts]).pieces(model.tokenizer, features.longest(model))
     if not rows or max(len(p.tokens_L) for p in rows) > LONGEST:
         raise BadInput(f'the attention viewer shows texts of up to {LONGEST} tokens; give a shorter --text')
     pieces = {i: piece for piece, i in model.tokenizer.vocabulary.items()}

@@ -113,3 +113,9 @@ def test_the_viewer_holds_the_weights_and_needs_no_network(made):
     assert abs(weights.sum(-1) / 255 - 1).max() < 0.05 and shown['tokens'][0] == '[CLS]'
     with pytest.raises(BadInput, match='up to 128 tokens'):
         viewer.html(model(max_positions=200), ['the cat ' * 80])
+
+
+def test_sums_of_a_bfloat16_encoder_are_in_float32():
+    made = model(precision='bfloat16')
+    row = CORPUS.pieces(made.tokenizer, 24)[0]
+    assert all(a.dtype == norm.dtype == np.float32 for _, a, norm in attention.maps(made, [row]))

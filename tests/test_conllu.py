@@ -5,7 +5,7 @@ import pytest
 from analysis_cases import conllu as written
 from analysis_cases import treebank
 
-from analysis import annotated_tasks, conllu, trees
+from analysis import annotated_tasks, conllu, probe, trees
 from bertx.errors import BadInput
 
 ROW = '1\tcat\tcat\tNOUN\tNN\tNumber=Sing\t0\troot\t_\t_\n'
@@ -43,9 +43,9 @@ def test_malformed_files_are_named_with_their_line(tmp_path, text, says):
 
 def test_spans(tmp_path):
     (tmp_path / 'a.txt').write_text('He B-NP\nsaw B-VP\nthe B-NP\nold I-NP\nman I-NP\nran O\nit I-NP\n\n')
-    ((sentence, spans),) = conllu.read_spans(tmp_path / 'a.txt')
+    (sentence,) = conllu.read_spans(tmp_path / 'a.txt')
     assert sentence.words == ['He', 'saw', 'the', 'old', 'man', 'ran', 'it']
-    assert spans == [(0, 1, 'NP'), (1, 2, 'VP'), (2, 5, 'NP'), (6, 7, 'NP')]
+    assert sentence.spans == [(0, 1, 'NP'), (1, 2, 'VP'), (2, 5, 'NP'), (6, 7, 'NP')]
     (tmp_path / 'b.txt').write_text('He B-NP\nsaw VP\n')
     with pytest.raises(BadInput, match='b.txt:2'):
         conllu.read_spans(tmp_path / 'b.txt')
@@ -104,5 +104,61 @@ def test_splits_by_name_or_by_document(tmp_path):
     assert all(
         len({split_S[i] for i, s in enumerate(flat) if s.document == d}) == 1 for d in {s.document for s in flat}
     )
+    assert set(conllu.splits(f'{tmp_path}/a-train.conllu,{tmp_path}/a-test.conllu')) == {'train', 'test'}
     with pytest.raises(BadInput, match='no file'):
         conllu.splits(f'{tmp_path}/none.conllu')
+
+
+@pytest.mark.parametrize(
+    ('names', 'want'),
+    [
+        (['eng.train', 'eng.testa', 'eng.testb'], [['eng.train'], ['eng.testa'], ['eng.testb']]),
+        (['train.txt', 'valid.txt', 'test.txt', 'README.md'], [['train.txt'], ['valid.txt'], ['test.txt']]),
+        (['latest-train.conllu', 'test.conllu', 'devtest.x'], [['latest-train.conllu'], [], ['test.conllu']]),
+    ],
+)
+def test_splits_are_whole_parts_of_names(tmp_path, names, want):
+    for name in names:
+        (tmp_path / name).touch()
+    found = conllu.splits(str(tmp_path))
+    assert [[file.name for file in found.get(split, [])] for split in conllu.SPLITS] == want
+
+
+def test_names_that_do_not_tell_the_split_are_refused(tmp_path):
+    for name in ('x-train.conllu', 'x-test.conllu', 'more.conllu', 'train-or-test.conllu'):
+        (tmp_path / name).touch()
+    with pytest.raises(BadInput, match='train-or-test.conllu names test and train'):
+        conllu.splits(str(tmp_path))
+    with pytest.raises(BadInput, match='no parts of the names'):
+        conllu.splits(','.join(f'{tmp_path}/{name}.conllu' for name in ('x-train', 'x-test', 'more')))
+    assert list(conllu.splits(f'{tmp_path}/x-train.conllu')) == ['all']
+
+
+def test_documents_of_a_column_file(tmp_path):
+    (tmp_path / 'a.txt').write_text('-DOCSTART- -X- O O\n\nHe B-NP\n\nran O\n\n-DOCSTART- O\n\nIt B-NP\n')
+    found = conllu.read_spans(tmp_path / 'a.txt')
+    assert [s.words for s in found] == [['He'], ['ran'], ['It']]
+    assert found[0].document == found[1].document != found[2].document
+
+
+def test_a_damaged_archive_is_named(tmp_path):
+    content = bytearray(gzip.compress(written(treebank(400)).encode()))
+    content[200:300] = bytes(100)
+    (tmp_path / 'a.conllu.gz').write_bytes(content)
+    with pytest.raises(BadInput, match='a.conllu.gz cannot be read'):
+        conllu.read(tmp_path / 'a.conllu.gz')
+
+
+def test_spans_are_limited_before_anything_is_computed(tmp_path):
+    for split in conllu.SPLITS:
+        (tmp_path / f'{split}.txt').write_text('the B-NP\ncat I-NP\nsaw B-VP\n\n' * 40)
+    (task,) = probe.tasks(['chunks'], str(tmp_path), 'sotu', 9, 1000)
+    assert len(task.corpus.sentences) == 9 + 3 + 3 and task.at.shape[1:] == (1, annotated_tasks.WIDEST)
+
+
+def test_a_label_that_training_lacks_is_kept_to_be_missed():
+    trees = treebank(30)
+    trees[29].upos[0] = 'X'
+    task = annotated_tasks.make('pos', trees, np.arange(30) % 3)
+    assert 'X' not in task.classes and list(task.label_N).count(-1) == 1 and task.split_N[task.label_N == -1] == [2]
+    assert not task.majority()[task.label_N == -1].any()

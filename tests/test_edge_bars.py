@@ -17,7 +17,7 @@ def profile(accuracy_L, mix_L, seed=0):
     hit = rng.binomial(10, np.array(accuracy_L)[:, None], (L, groups)).astype(float)
     one_L, majority_G = np.ones(L), np.full(groups, 2.0)
     return Profile(
-        np.full(groups, 10.0), hit, hit / 2, majority_G, -hit.sum(1), one_L, one_L, np.arange(groups), np.array(mix_L)
+        np.full(groups, 10.0), hit, hit / 2, majority_G, -hit.sum(1), one_L, np.arange(groups), np.array(mix_L)
     )
 
 
@@ -50,9 +50,9 @@ def test_bars_are_as_long_as_what_is_said(tmp_path, monkeypatch):
 def test_the_page_has_them(tmp_path):
     found = {'pos': {'a': {0: profile((0.5, 0.9, 0.9), (0.1, 0.6, 0.3))}}}
     arm = Arm('a', {0: types.SimpleNamespace(path=tmp_path / 'a', read=lambda file: {}, result={})})
-    task = types.SimpleNamespace(name='pos', kind='syntax')
+    task = types.SimpleNamespace(name='pos', kind='syntax', label_N=np.zeros(3), split_N=np.arange(3))
     s = probe.Settings(tmp_path, 'edge', probing.Pools(), Options())
-    probe.write(s, 'Probes', [arm], [task], found, {'pos': profile((0.5, 0.5, 0.5), (0.3, 0.3, 0.4))}, None)
+    probe.write(s, 'Probes', [arm], [task], found, {'pos': {'a': profile((0.5,) * 3, (1 / 3,) * 3)}}, None)
     assert 'centre of gravity 1.20' in (tmp_path / 'table.md').read_text()
     assert (tmp_path / 'figures' / 'edge.png').exists() and 'Expected layers' in (tmp_path / 'report.html').read_text()
 
@@ -66,6 +66,18 @@ def test_the_mix_of_an_edge_probe_is_kept():
     options = Options(penalties=(1e-3,), seeds=2, rounds=10, learning_rate=2e-2)
     p = probing._measure(Prepared(task, x_LND, task.at, np.ones(3)), 'edge', options, control=False)
     assert p.mix_L.shape == (3,) and p.mix_L.sum() == pytest.approx(1, abs=1e-5)
-    g = edge.gravity(p.hit_LG, p.weight_G, p.dev_L, mix_L=p.mix_L)
+    g = edge.gravity(p.hit_LG[None], p.weight_G, p.dev_L, mix_L=p.mix_L)
     assert 1.2 < g.centre <= 2 and g.expected == pytest.approx(2, abs=0.2)
-    assert np.isnan(edge.gravity(p.hit_LG, p.weight_G, p.dev_L).centre)
+    assert np.isnan(edge.gravity(p.hit_LG[None], p.weight_G, p.dev_L).centre)
+
+
+def test_expected_layers_are_over_all_runs_of_an_arm():
+    """Of two runs that differ, the interval is wider than that of either, and the layer lies between theirs."""
+    runs = {
+        seed: profile(curve, (0.5, 0.5, 0, 0), seed)
+        for seed, curve in enumerate([(0.4, 0.8, 0.8, 0.8), (0.4, 0.4, 0.4, 0.8)])
+    }
+    both = probe.gravities({'pos': {'a': runs}})['pos, a']
+    first, second = (probe.gravities({'pos': {'a': {seed: p}}})['pos, a'] for seed, p in runs.items())
+    assert first.expected < both.expected < second.expected
+    assert both.high - both.low > max(x.high - x.low for x in (first, second))

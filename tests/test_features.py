@@ -1,13 +1,15 @@
+import dataclasses
 import json
 
 import numpy as np
 import pytest
-from analysis_cases import model, treebank
+from analysis_cases import model, saved, treebank
 
 from analysis import features
 from analysis.features import Corpus, compute, pieces, untrained, view_of
 from bertx.encoder import encode
 from bertx.errors import BadInput
+from bertx.pretrained import Pretrained
 
 SENTENCES = [s.words for s in treebank(12)]
 
@@ -46,6 +48,7 @@ def test_words_without_a_piece_and_beyond_the_model_have_no_row(made, tmp_path, 
     zero = '\u200b'  # the tokenizer drops it
     texts = [['the', zero, 'cat'], ['the'] * 30]
     found = compute(made, Corpus(texts), 'mean', tmp_path)
+    assert np.isfinite(found.states_LND).all()  # though padding goes to 32, beyond the model's 24 places
     missing = np.flatnonzero(found.rows['words'] < 0)
     assert list(missing) == [1, *range(3 + 22, 33)]
     assert '9 words or sentences without a vector' in caplog.text and '1 sentences cut to 24' in caplog.text
@@ -94,6 +97,23 @@ def test_another_tokenizers_cache_is_refused(made, tmp_path):
 
 def test_an_untrained_encoder_has_the_shape_and_other_weights(made):
     fresh = untrained(made)
+    assert fresh.folder == made.folder and list(fresh.params) == ['encoder']
     own, other = (m.params['encoder']['layers']['mlp_in']['kernel'] for m in (made, fresh))
     assert own.shape == other.shape and fresh.content != made.content
     assert not np.array_equal(untrained(made, 1).params['encoder']['layers']['mlp_in']['kernel'], other)
+
+
+def test_a_run_reads_no_places_that_nothing_has_trained(made, tmp_path):
+    folder = saved(made, tmp_path / 'run')
+    assert features.longest(Pretrained.load(folder)) == 24
+    config = {'rows': {'length': 10}, 'train': {'second': {'steps': 0, 'length': 0}}}
+    (tmp_path / 'run' / 'config.json').write_text(json.dumps(config))
+    trained = Pretrained.load(folder)
+    assert features.longest(trained) == features.longest(untrained(trained)) == 10
+    found = compute(trained, Corpus([['the'] * 30]), 'mean', tmp_path / 'cache')
+    assert (found.rows['words'] >= 0).sum() == 8
+    config['train']['second']['length'] = 16
+    (tmp_path / 'run' / 'config.json').write_text(json.dumps(config))
+    assert features.longest(trained) == 16
+    rotary = dataclasses.replace(trained, encoder=dataclasses.replace(trained.encoder, positions='rotary'))
+    assert features.longest(rotary) == 24

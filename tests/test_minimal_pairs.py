@@ -72,5 +72,16 @@ def test_accuracy_by_paradigm_and_phenomenon(tmp_path):
     assert len(pairs) == 24
     hits = np.array([1.0] * 8 + [0.0] * 4 + [1.0] * 4 + [0.5] * 7 + [np.nan])
     found = {row[0]: row[1:] for row in minimal_pairs.lines(pairs, hits)}
-    assert found['- p1'][0].startswith('1.000') and found['islands'][0].startswith('0.750')
+    assert found['- p1'][0] == '1.000 [0.676, 1.000]' and found['islands'][0].startswith('0.750')
+    assert minimal_pairs.wilson(0, 10)[1:] == pytest.approx((0, 0.2775), abs=1e-4)
+    low, high = (float(x.strip('[],')) for x in found['islands'][0].split()[1:])
+    assert low == 0 and high == 1  # two paradigms, however many pairs
     assert found['binding'] == [found['binding'][0], '7'] and found['binding'][0].startswith('0.500')
+
+
+def test_a_damaged_archive_is_named(tmp_path):
+    content = bytearray(gzip.compress(json.dumps(list(range(4000))).encode()))
+    content[10:20] = b'\xff' * 10  # no kind of block, which zlib says in its own words
+    (tmp_path / 'b.jsonl.gz').write_bytes(content)
+    with pytest.raises(BadInput, match='b.jsonl.gz cannot be read'):
+        minimal_pairs.read(str(tmp_path / 'b.jsonl.gz'), 8)

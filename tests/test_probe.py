@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from analysis_cases import conllu, model, saved, treebank
 
-from analysis import plain_tasks, probe, probe_table
+from analysis import layer_plots, plain_tasks, probe, probe_table
 from analysis.conllu import Sentence
 from analysis.features import Corpus
 from analysis.probe_engine import Options
@@ -21,7 +21,16 @@ def profile(accuracy_L, seed, control=0.4, groups=60):
     accuracy_L1 = np.array(accuracy_L)[:, None]
     hit, other = (rng.binomial(10, p, (L, groups)).astype(float) for p in (accuracy_L1, control))
     majority, dev, norm = np.full(groups, 2.0), 1 - accuracy_L1[:, 0], np.arange(1.0, 1 + L)
-    return Profile(np.full(groups, 10.0), hit, other, majority, dev, np.full(L, 1e-3), norm, np.arange(groups))
+    return Profile(np.full(groups, 10.0), hit, other, majority, dev, norm, np.arange(groups))
+
+
+def task_named(name, kind='syntax'):
+    return types.SimpleNamespace(name=name, kind=kind, label_N=np.zeros(3, int), split_N=np.arange(3))
+
+
+def arms(tmp_path, *names, seeds=3):
+    folder = lambda name: types.SimpleNamespace(path=tmp_path / name, read=lambda file: {}, result={})
+    return [Arm(name, {seed: folder(f'{name}{seed}') for seed in range(seeds)}) for name in names]
 
 
 @pytest.fixture
@@ -36,9 +45,8 @@ def found():
 
 
 def test_the_table_compares_arms_at_the_layer_of_dev(found, tmp_path):
-    folder = lambda name: types.SimpleNamespace(path=tmp_path / name, read=lambda file: {}, result={})
-    groups = [Arm(name, {seed: folder(f'{name}{seed}') for seed in range(3)}) for name in ('none', 'nsp')]
-    fresh = {task: profile((0.5, 0.4, 0.4), 99) for task in found}
+    groups = arms(tmp_path, 'none', 'nsp')
+    fresh = {task: dict.fromkeys(('none', 'nsp'), profile((0.5, 0.4, 0.4), 99)) for task in found}
     table = probe_table.by_task(found, groups, fresh, None)
     shift = table.cells['nsp', ('bigram_shift', probe_table.BEST)]
     hits = np.concatenate([p.hit_LG[2] for p in found['bigram_shift']['nsp'].values()])
@@ -48,10 +56,13 @@ def test_the_table_compares_arms_at_the_layer_of_dev(found, tmp_path):
     text = table.markdown()
     assert 'bigram_shift: layer' in text.replace('\\', '') and 'selectivity +0.4' in text and 'majority 0.200' in text
     s = probe.Settings(tmp_path, 'linear', Pools(), Options())
-    wanted = [types.SimpleNamespace(name=task, kind='surface') for task in found]
+    wanted = [task_named(task, kind) for task, kind in zip(found, ('surface', 'syntax'), strict=True)]
     probe.write(s, 'Probes', groups, wanted, found, fresh, None)
     page = (tmp_path / 'report.html').read_text()
     assert page.count('data:image/png;base64') == 2 and 'http' not in page
+    assert '<td>layer 2</td>' in page.replace('th>', 'td>') and '3.00' in page  # the norms, as numbers
+    said = 'surface 0.0, syntax 1.5, surface peaks lower than syntax in 2 of 2 arms'
+    assert f'best layer by dev, mean over tasks and arms: {said}' in (tmp_path / 'table.md').read_text()
     assert (tmp_path / 'figures' / 'layers.svg').stat().st_size > 5000
     lines = (tmp_path / 'layers.csv').read_text().splitlines()
     assert sum('bigram_shift,layer 2' in line for line in lines) == 3  # two arms and the untrained encoder
@@ -122,3 +133,75 @@ def test_the_command(tmp_path, monkeypatch):
     monkeypatch.setattr('analysis.features._write', None)
     again, _ = probe.measure_all(s, wanted, where)
     np.testing.assert_array_equal(again['pos']['m0'][0].hit_LG, found['pos']['m0'][0].hit_LG)
+
+
+def test_arms_of_different_depth_stand_in_one_table_and_picture(found, tmp_path, monkeypatch):
+    found = {'bigram_shift': found['bigram_shift'] | {'deep': {0: profile((0.5, 0.6, 0.7, 0.9), 3)}}}
+    small, large = profile((0.5, 0.4, 0.4), 99), profile((0.5, 0.4, 0.4, 0.4), 98)
+    fresh = {'bigram_shift': {'none': small, 'nsp': small, 'deep': large}}
+    groups = [*arms(tmp_path, 'none', 'nsp'), *arms(tmp_path, 'deep', seeds=1)]
+    table = probe_table.by_layer('bigram_shift', found['bigram_shift'], groups, fresh['bigram_shift'], None)
+    assert [column for name, column in table.cells if name == 'deep'][-1] == ('bigram_shift', 'layer 3')
+    assert ('none', ('bigram_shift', 'layer 3')) not in table.cells
+    drawn, _ = probe.panels(found, fresh)
+    _, controls = drawn['bigram_shift']
+    assert [len(x) for x in controls['control task'].values()] == [3, 3, 4]
+    kept = []
+    monkeypatch.setattr(layer_plots, 'save', lambda figure, path: kept.append(figure) or tmp_path / 'x.png')
+    layer_plots.curves(drawn, tmp_path / 'x', 'note')
+    labels = [text.get_text() for text in kept[0].legends[0].get_texts()]
+    assert labels == ['none', 'nsp', 'deep', 'untrained encoder', 'control task', 'majority']
+    monkeypatch.undo()
+    probe.write(
+        probe.Settings(tmp_path, 'linear', Pools(), Options()), 'Probes', groups, [task_named('bigram_shift')],
+        found, fresh, None,
+    )  # fmt: skip
+    text = (tmp_path / 'table.md').read_text().replace('\\', '')
+    assert '| untrained none |' in text and 'deep: untrained 0.' in text
+
+
+def test_prefixes_of_layers_are_called_so(found, tmp_path):
+    by_arm = found['bigram_shift']
+    fresh = dict.fromkeys(by_arm, profile((0.5, 0.4, 0.4), 99))
+    table = probe_table.by_layer('b', by_arm, arms(tmp_path, 'none', 'nsp'), fresh, None, 'layers 0 to {}')
+    assert table.title(table.columns[2]) == 'layers 0 to 2'
+
+
+def test_many_arms_look_different_and_legends_and_notes_fit(tmp_path, monkeypatch):
+    kept = []
+    monkeypatch.setattr(layer_plots, 'save', lambda figure, path: kept.append(figure))
+    names = [f'an arm with a long name {n}' for n in range(20)]
+    layer_plots.curves({'x': ({name: np.random.rand(2, 4) for name in names}, {})}, tmp_path / 'x', 'a note ' * 40)
+    (figure,) = kept
+    looks = {(line.get_color(), line.get_marker()) for line in figure.axes[0].lines}
+    figure.canvas.draw()
+    box = figure.legends[0].get_window_extent()
+    assert len(looks) == 20 and box.x0 >= figure.bbox.x0 and box.x1 <= figure.bbox.x1
+    assert layer_plots.meaning([2, 1], 'over x') == (
+        'line: mean; band of two seeds: their range; band of one run: 95 % over x'
+    )
+
+
+def test_what_cannot_be_probed_is_said_at_once(tmp_path, monkeypatch):
+    folder = saved(model(), tmp_path / 'm')
+    given = {
+        'sweep': None, 'checkpoint': folder, 'baseline': None, 'out': None, 'probe': 'linear', 'seeds': 1,
+        'penalties': ['1e-3'], 'word_pool': 'mean', 'sentence_pool': 'cls',
+    }  # fmt: skip
+    for change, says in (
+        ({'probe': 'liner'}, "--probe 'liner' is unknown; did you mean 'linear'"),
+        ({'baseline': 'n'}, "--baseline 'n' is unknown"),
+        ({'checkpoint': f'{folder}/none'}, 'there is no such folder'),
+        ({'checkpoint': None, 'sweep': 'nope'}, '--sweep=nope holds no sweep.json'),
+        ({'out': f'{folder}/encoder.json'}, '--out=.*encoder.json is no folder'),
+        ({'out': 'gs://x/y'}, '--out=gs://x/y: analyses are written to this machine'),
+    ):
+        monkeypatch.setattr(probe.flags, 'FLAGS', types.SimpleNamespace(**given | change))
+        with pytest.raises(BadInput, match=says):
+            probe.settings()
+
+
+def test_labels_that_training_lacks_are_told():
+    task = task_named('pos')
+    task.label_N[1:] = -1
+    assert probe.unseen(task) == ('pos: labels that training has not: 1 dev examples left out, 1 test examples missed')

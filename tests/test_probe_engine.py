@@ -56,6 +56,14 @@ def test_a_grid_is_its_fits_one_by_one(problem):
     assert alone.dev_LT[0, 0] >= together.dev_LT[1, 0] - 2e-3  # the better of two penalties is chosen
 
 
+def test_spans_have_linear_probes_on_their_ends():
+    rows = np.array([[[3, 4, 5]], [[7, -1, -1]]])
+    task = dataclasses.replace(annotated_tasks.make('pos', treebank(6), np.arange(6) % 3), at=rows)
+    p = probing.Prepared(task, np.zeros((1, 9, 2)), rows, np.ones(1))
+    np.testing.assert_array_equal(probing.spanned(p, 'linear').rows, [[3, 5], [7, 7]])
+    assert probing.make_probe('linear', task) == Classifier(4, 2) and probing.make_probe('edge', task) == Edge(4, 1)
+
+
 def test_early_stopping_keeps_the_best_round():
     """Noise labels: a probe that went on would memorise the training set."""
     x, label = made(400, layers=1)
@@ -111,9 +119,9 @@ def test_expected_layer_of_published_curves():
     weight = np.full(200, 10.0)
     rng = np.random.default_rng(0)
     flat = rng.binomial(10, 0.5, (4, 200)).astype(float)
-    assert np.isnan(edge.gravity(flat, weight, np.array([0.4, 0.3, 0.5, 0.6])).expected)
+    assert np.isnan(edge.gravity(flat[None], weight, np.array([0.4, 0.3, 0.5, 0.6])).expected)
     rising = np.stack([rng.binomial(10, p, 200) for p in (0.5, 0.9, 0.9, 0.9)]).astype(float)
-    found = edge.gravity(rising, weight, np.array([0.7, 0.3, 0.2, 0.4]))
+    found = edge.gravity(rising[None], weight, np.array([0.7, 0.3, 0.2, 0.4]))
     assert found.low < 1.05 < found.high + 0.1 and found.expected == pytest.approx(1, abs=0.1)
 
 
@@ -141,6 +149,9 @@ def test_a_profile_has_its_controls(tmp_path, monkeypatch):
     monkeypatch.setattr(probing, '_measure', None)
     again = probing.measure(model(), task, Pools(), tmp_path, 'linear', OPTIONS)
     np.testing.assert_array_equal(again.hit_LG, found.hit_LG)
+    monkeypatch.setattr(probing.features, 'longest', lambda model: 20)
+    with pytest.raises(TypeError):  # rows that are cut elsewhere are measured anew
+        probing.measure(model(), task, Pools(), tmp_path, 'linear', OPTIONS)
     with pytest.raises(BadInput, match='--word_pool'):
         Pools('middle').check()
     with pytest.raises(BadInput, match='penalties'):
@@ -156,3 +167,44 @@ def test_description_lengths_tell_task_from_control(tmp_path):
         mdl.online(p, 'linear', options, np.random.default_rng(0).permutation(task.label_N)),
     )
     assert (own.compression_L > 2).all() and (noise.compression_L < 1.2).all()
+
+
+def test_the_size_of_dev_is_no_matter_of_memory():
+    x_LND = np.zeros((4, 3000, 32), np.float32)
+    part = lambda n: Examples(np.zeros((n, 1, 8), np.int32), np.zeros(n, np.int32))
+
+    def temporary(dev):
+        trials = np.zeros(2, np.int32), np.full(2, 100), np.ones(3, np.float32)
+        lowered = probe_engine._fit.lower(Edge(K), OPTIONS, x_LND, part(100), part(dev), *trials)
+        return lowered.compile().memory_analysis().temp_size_in_bytes
+
+    assert temporary(2900) < 1.2 * temporary(100)
+
+
+def test_dev_losses_are_means_over_all_of_dev(problem):
+    """Of 400 examples in chunks of 64, the last one padded."""
+    x, _, train, dev, _ = problem
+    fitted = fit(Classifier(K), x, train, dev, OPTIONS)
+    np.testing.assert_allclose(fitted.dev_LT, fitted.scores(x, dev)['loss'].mean(2), rtol=1e-5)
+
+
+def test_labels_that_training_lacks_are_missed_on_test_and_say_nothing_on_dev():
+    trees = treebank(90)
+    trees[31].upos[0] = trees[65].upos[0] = 'X'
+    task = annotated_tasks.make('pos', trees, np.repeat([0, 1, 2], 30))
+    x_LND = np.eye(len(task.classes) + 1, dtype=np.float32)[None, task.label_N]
+    p = probing.Prepared(task, x_LND, np.arange(len(task.at))[:, None], np.ones(1))
+    assert (p.examples(1).target >= 0).all() and (p.examples(2).target < 0).sum() == 1
+    found = probing._measure(p, 'linear', dataclasses.replace(OPTIONS, seeds=1), control=False)
+    assert found.weight_G.sum() - found.hit_LG.sum() == 1 and np.isfinite(found.dev_L).all()
+
+
+def test_tasks_about_sentences_have_no_control_task(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(probing, 'prepare', lambda *arguments: None)
+    monkeypatch.setattr(probing, '_measure', lambda p, kind, options, control: asked.append(control) or 1 / 0)
+    words = annotated_tasks.make('pos', treebank(90), np.repeat([0, 1, 2], 30))
+    for task in (words, dataclasses.replace(words, unit='sentences')):
+        with pytest.raises(ZeroDivisionError):
+            probing.measure(model(), task, Pools(), tmp_path, 'linear', OPTIONS)
+    assert asked == [True, False]

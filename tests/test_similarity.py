@@ -1,7 +1,16 @@
 import numpy as np
 import pytest
 
-from analysis.similarity import cka, contextuality
+from analysis import similarity
+from analysis.similarity import Words
+
+
+def cka(x, y, **options):
+    return similarity.cka(*(Words(z, np.arange(z.shape[1])) for z in (x, y)), **options)
+
+
+def contextuality(x, type_N):
+    return similarity.contextuality(Words(x, np.arange(x.shape[1])), type_N)
 
 
 def plain(x, y):
@@ -64,3 +73,24 @@ def test_contextuality():
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     pairs = [(unit[a] @ unit[b]) for t in range(20) for a in range(30 * t, 30 * t + 30) for b in range(30 * t, a)]
     assert half == pytest.approx(1 - np.mean(pairs), abs=1e-6)
+
+
+def test_rows_of_a_file_are_picked():
+    x, y, rng = layers(60), layers(60, 1), np.random.default_rng(0)
+    at, other = rng.permutation(60)[:40], rng.permutation(60)[:40]
+    found = similarity.cka(Words(x, at), Words(y, other))
+    np.testing.assert_allclose(found, cka(x[:, at], y[:, other]), atol=1e-5)
+
+
+def test_the_floor_has_no_pairs_of_one_seed():
+    folders = {'a': {0: '', 1: ''}, 'b': {0: '', 1: ''}, 'c': {5: ''}}
+    found = {title: mine for title, (*_, mine) in similarity.pairs(folders, 'a', seeded=True).items()}
+    assert found == {
+        'a and a': [(('a', 0), ('a', 1))],
+        'a and b': [(('a', 0), ('b', 1)), (('a', 1), ('b', 0))],
+        'a and b, same seed': [(('a', 0), ('b', 0)), (('a', 1), ('b', 1))],
+        'a and c': [(('a', 0), ('c', 5)), (('a', 1), ('c', 5))],
+        'b and b': [(('b', 0), ('b', 1))],
+    }
+    alone = similarity.pairs({'x': {0: ''}, 'y': {0: ''}}, 'x', seeded=False)
+    assert [len(mine) for *_, mine in alone.values()] == [1] and list(alone) == ['x and y']

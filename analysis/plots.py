@@ -17,7 +17,7 @@ from scipy import special
 from bertx.report import table_notes, tables
 from bertx.report.arms import Arm, Column, arms
 from bertx.report.table import ABSENT, Table
-from bertx.results import RunFolder
+from bertx.results import RunFolder, write_atomically
 
 # Okabe & Ito's palette, told apart by colour-blind readers too; grey for their yellow, which is weak on white.
 COLORS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000', '#999999')
@@ -216,8 +216,7 @@ def save(figure: Figure, path) -> Figure:
     path.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context({'svg.hashsalt': path.stem}):  # ids that differ between the figures of one page
         for kind, about in (('png', {}), ('svg', {'Date': None})):
-            content, partial = io.BytesIO(), path.parent / f'.{path.stem}.{kind}.partial'
+            content = io.BytesIO()
             figure.savefig(content, format=kind, metadata=about)
-            partial.write_bytes(content.getvalue())
-            partial.replace(path.with_suffix(f'.{kind}'))
+            write_atomically(path.with_suffix(f'.{kind}'), content.getvalue())
     return figure

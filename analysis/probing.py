@@ -3,11 +3,12 @@
 import dataclasses
 import functools
 import hashlib
+import io
 import json
-import os
 from pathlib import Path
 
 import numpy as np
+from etils import epath
 
 from analysis import features, probe_engine
 from analysis.probe_engine import Examples, Fitted, Options
@@ -15,6 +16,7 @@ from analysis.probes import Classifier, Edge
 from analysis.tasks import Task
 from bertx.errors import one_of
 from bertx.pretrained import Pretrained
+from bertx.results import write_atomically
 
 FORMAT = 3  # of what is kept of a profile
 KINDS = ('linear', 'mlp', 'edge')
@@ -133,9 +135,9 @@ def measure(
         with np.load(file) as arrays:
             return Profile(**dict(arrays, lost=int(arrays['lost'])))
     profile = _measure(prepare(model, task, pools, cache), kind, options, control)
-    partial = file.with_name(f'.{file.name}.{os.getpid()}.partial.npz')
-    np.savez(partial, **dataclasses.asdict(profile))
-    os.replace(partial, file)
+    content = io.BytesIO()
+    np.savez(content, **dataclasses.asdict(profile))
+    write_atomically(epath.Path(file), content.getvalue())
     return profile
 
 

@@ -34,10 +34,10 @@ DIFF = 2**20  # characters of uncommitted changes that are kept
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy', 'tokenizers', 'sentencex')
 
 
-def write_atomically(path: epath.Path, text: str) -> None:
-    """Either the whole text stands there or the file is as it was."""
+def write_atomically(path: epath.Path, content: str | bytes) -> None:
+    """Either the whole content stands there or the file is as it was."""
     partial = path.parent / f'.{path.name}.{os.getpid()}.partial'  # several processes may write the same
-    partial.write_text(text)
+    partial.write_bytes(content.encode() if isinstance(content, str) else content)
     partial.replace(path)
 
 
@@ -190,10 +190,9 @@ class RunFolder:
         """For `predictions`; whole or not at all, as others may read it."""
         file = self._predictions(task, head, split, metric)
         file.parent.mkdir(exist_ok=True)
-        partial = file.parent / f'.{file.name}.{os.getpid()}.partial'
-        with partial.open('wb') as stream:
-            np.savez_compressed(stream, sum=sum_N, weight=weight_N)
-        partial.replace(file)
+        content = io.BytesIO()
+        np.savez_compressed(content, sum=sum_N, weight=weight_N)
+        write_atomically(file, content.getvalue())
 
     def _predictions(self, task: str, head: str, split: str, metric: str) -> epath.Path:
         return self.path / 'predictions' / f'{task}-{head}-{split}-{metric}.npz'

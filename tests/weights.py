@@ -6,11 +6,11 @@ import jax
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from bertx import hf
 from bertx.encoder import abstract, shapes
 from bertx.encoder_config import EncoderConfig
 from bertx.families import FAMILIES
 from bertx.hf.names import FORMATS
+from bertx.hf.reading import head_shapes, root_of
 from bertx.text.tokenizer import Tokenizer, _normalizer, _wordpiece
 
 V = 50
@@ -41,8 +41,8 @@ def params(config: EncoderConfig, *heads: str, kind: str = 'bert', classes: int 
     flat = {f'encoder/{path}': x for path, x in some(shapes(abstract(config))).items()}
     for name in heads:
         rules = FORMATS[kind].heads.get(name, {})
-        own = hf._head_shapes(name, rules, config, 2 if name == 'qa' else classes)
-        flat |= {f'{hf._root(name)}/{path}': x for path, x in some(own, seed=len(flat)).items()}
+        own = head_shapes(name, rules, config, 2 if name == 'qa' else classes)
+        flat |= {f'{root_of(name)}/{path}': x for path, x in some(own, seed=len(flat)).items()}
     return unflatten_dict(flat, sep='/')
 
 

@@ -129,23 +129,27 @@ class Task:
         numbers = np.array_split(np.arange(count), range(self.size, count, self.size))
         return [padded(rows.batch(n), self.size) for n in numbers], count
 
-    def _map(self, function, params, split: str, count: int):
+    def _map(self, function, params, split: str, count: int, objectives: model.Objectives | None = None):
         """The function's results on all rows, joined and cut to the real ones."""
         batches, count = self.batches(split, count)
         put = functools.partial(parallel.split_batch, self.mesh)
-        parts = [function(params, self.objectives, self.root, self.vocab, put(batch)) for batch in batches]
+        objectives = objectives or self.objectives
+        parts = [function(params, objectives, self.root, self.vocab, put(batch)) for batch in batches]
         return jax.tree.map(lambda *x: np.concatenate([np.atleast_1d(y) for y in x])[:count], *parts)
 
     def own(self, run: Run, state: State, split: str, count: int) -> list[Measurement]:
         """All losses and metrics with the head that the run trained."""
         (objective,) = self.objectives.values()
+        trained = run.objectives.get(self.name)
+        weights = {k: x for k, x in vars(trained).items() if k.endswith('weight') and x is not None} if trained else {}
+        objective = dataclasses.replace(objective, **weights)  # as the run adds its losses up
         used = {key: state.params[key] for key in ('encoder', self.head)}
         # Where another objective gives tables to the encoder, this one is measured without it.
         if not objective.adapt(dataclasses.replace(run.encoder, delta_embeddings=False)).delta_embeddings:
             used['encoder'] = model.encoder_params(run.encoder, run.objectives, state.params)
         frozen = {key: value for key, value in state.frozen.items() if key == self.head}
-        function = terms_function(run.encoder, self.structure)
-        terms = self._map(function, {'params': used, 'frozen': frozen}, split, count)
+        function = terms_function(run.encoder, jax.tree.structure({self.name: objective}))
+        terms = self._map(function, {'params': used, 'frozen': frozen}, split, count, {self.name: objective})
         return self._measured('own', split, terms)
 
     def refit(self, run: Run, params, split: str, count: int, options: RefitOptions) -> list[Measurement]:

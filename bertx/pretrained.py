@@ -45,6 +45,10 @@ class Pretrained:
     def heads(self) -> list[str]:
         return sorted(name.removeprefix('heads_') for name in self.params if name != 'encoder')
 
+    def reads_last(self, head: str) -> bool:
+        """Whether a head reads the encoder's last states, as nearly all do."""
+        return not self.about.get(head.removeprefix('heads_'), {}).get('features')
+
     @staticmethod
     def of_run(folder: str, step: int | None = None) -> 'Pretrained':
         """step: of a checkpoint; None: the newest."""
@@ -124,12 +128,17 @@ def _check_shapes(path: epath.Path, config: EncoderConfig, params: Any) -> None:
 
 def check_tokenizer(source: Pretrained, tokenizer: Tokenizer, key: str = 'config.data') -> None:
     """Raises BadInput where an id means another piece; pieces beyond the source's vocabulary are new."""
-    theirs = {i: piece for piece, i in source.tokenizer.vocabulary.items()}
+    check_pieces(source.tokenizer, tokenizer, source.folder, key)
+
+
+def check_pieces(source: Tokenizer, tokenizer: Tokenizer, where: str, key: str) -> None:
+    """As `check_tokenizer`."""
+    theirs = {i: piece for piece, i in source.vocabulary.items()}
     for piece, i in tokenizer.vocabulary.items():
         if theirs.get(i, piece) != piece:
             raise BadInput(
-                f'id {i} is {piece!r} in {key} and {theirs[i]!r} in {source.folder}; '
-                f'{key}.tokenizer={source.folder}, or that one with new pieces behind, would do'
+                f'id {i} is {piece!r} in {key} and {theirs[i]!r} in {where}; '
+                f'{key}.tokenizer={where}, or that one with new pieces behind, would do'
             )
 
 

@@ -36,7 +36,7 @@ def trials(config: ConfigDict, grid: Sweep) -> Sweep:
 def check(config: ConfigDict, planned: list[Planned]) -> None:
     """Raises BadInput where the trials would have nothing to be judged by."""
     t = config.tune
-    if not t.metric and t.key.startswith('objectives.'):
+    if t.metric in ('', 'loss') and t.key.startswith('objectives.'):
         raise BadInput(f'config.tune.key is {t.key}, with which the loss itself changes; give config.tune.metric')
     for p in planned:
         if 'validation' not in p.suite.splits:

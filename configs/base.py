@@ -94,7 +94,7 @@ def get_config(size: str = 'tiny') -> ConfigDict:
                 'values': (0.0,),
                 'seeds': (1000,),  # of the runs that decide
                 'steps': 0,  # of these; 0: train.steps
-                'metric': '',  # on validation data, such as mlm/accuracy; '': the least sum of the arm's own losses
+                'metric': '',  # on validation data, such as mlm/accuracy; '': the loss that the arm is trained on
             },
             'evaluation': {
                 'tasks': ('mlm', 'nsp', 'sop'),  # measured for every arm alike

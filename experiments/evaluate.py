@@ -21,7 +21,7 @@ from bertx import locks, parallel, sweep, train
 from bertx.config import Run, make_run
 from bertx.errors import BadInput
 from bertx.evaluate import Measurement, Suite
-from bertx.pretrained import Pretrained
+from bertx.pretrained import Pretrained, token_head
 from bertx.results import write_atomically
 from bertx.step import State
 from experiments import cli
@@ -32,6 +32,8 @@ WHOLE = flags.DEFINE_bool('whole', False, 'All documents, with own heads alone.'
 
 def measure(config, workdir: epath.Path, whole: bool = False) -> list[Measurement]:
     source = Pretrained.load(config.init_from)
+    if (token := token_head(source.params)) is not None:
+        source = dataclasses.replace(source, params=source.params | {'heads_mlm': token})
     if whole:
         config.data.validation = config.data.test = 0.0
         config.evaluation.refit.tasks = ()

@@ -77,7 +77,7 @@ def run_all(progress: engine.Progress, begun: float | None = None) -> tuple[list
             cli.console.print(f'{len(trials)} runs that choose {config.tune.key}', highlight=False)
             tried = done_with(trials, progress, begun)
             if FAIL_FAST.value and tried.failed:
-                return trials, tried.failed
+                return [], tried.failed  # nothing that a table could be made of
             grid = tune.choose(config, grid, trials, workdir)
         else:
             cli.console.print(f'first {len(trials)} runs choose {config.tune.key}:', highlight=False)
@@ -132,7 +132,7 @@ def main() -> int:
         cli.console.print(dry_run.table(planned))
         return cli.DONE
     cli.console.print(f'{len(planned)} runs, {train.compilations()} training steps compiled', highlight=False)
-    if hosts.leads():
+    if planned and hosts.leads():
         report.write(epath.Path(cli.workdir()), [p.folder for p in planned])
     for name, reason in failed.items():
         cli.console.print(f'failed: {name}: {reason}', style='red', highlight=False)

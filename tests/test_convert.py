@@ -133,6 +133,19 @@ def test_heads_that_only_runs_have(tmp_path):
         assert list(again) == (['encoder', 'heads_mlm'] if 'sbo' in own else ['encoder'])
 
 
+def test_a_run_tells_what_its_heads_are(tmp_path):
+    """Not their names, which are those of tasks, nor their arrays: ModernBERT's taggers have a pooler."""
+    config = small('modernbert')
+    params = weights.params(config, 'classify')
+    params = {'encoder': params['encoder'], 'heads_ner': params['heads_classify']}
+    assert hf.write(tmp_path / 'a', config, params, wordpieces(), {'ner': {'kind': 'tag'}})[0] == 'ModernBertModel'
+    params = {'encoder': params['encoder'], 'heads_color_mix': params['heads_ner']}
+    told = {'color_mix': {'kind': 'classify', 'features': ''}}
+    assert 'Classification' in hf.write(tmp_path / 'b', config, params, wordpieces(), told)[0]
+    told['color_mix']['features'] = 'mix'
+    assert hf.write(tmp_path / 'c', config, params, wordpieces(), told)[0] == 'ModernBertModel'
+
+
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
     """A BERT with both its pretraining heads, as transformers has it."""

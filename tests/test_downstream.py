@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -120,6 +121,19 @@ def test_fine_tuning_seeds_are_nested_in_those_of_pretraining(swept):
     by_seed = {p.run.config['seed']: downstream.plan_for(p.folder, config, points) for p in planned}
     found = {seed: {p.job.config['seed'] for p in jobs} for seed, jobs in by_seed.items()}
     assert found == {0: {0, 1}, 1: {1000, 1001}}
+    folder = mock.Mock(path=planned[0].folder.path, result={'seed': 20240101})
+    assert all(p.job.config['seed'] < 2**32 for p in downstream.plan_for(folder, config, points))
+
+
+def test_another_tokenizer_is_compared_before_pretraining(swept, tmp_path):
+    planned, config, points = swept
+    encoders = {(p.store.tokenizer, p.run.encoder) for p in planned[:1]}
+    config = config.copy_and_resolve_references()
+    (tmp_path / 'vocab.txt').write_text('\n'.join(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'the']))
+    for tokenizer, message in (('nope', 'no such file'), (str(tmp_path), 'in the pretraining')):
+        config.tokenizer = tokenizer
+        with pytest.raises(BadInput, match=message):
+            downstream.check(config, points, encoders)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from etils import epath
 from bertx import sweep, train
 from bertx.budget import electra_flops
 from bertx.errors import BadInput
+from bertx.preemption import Stopped
 from bertx.scheduling import engine, leases
 from bertx.sweep import arm, chain, prod, seeds, subsample, when, zip_
 from bertx.watch import NotFinite
@@ -40,6 +42,13 @@ def test_a_clock_that_is_ahead_takes_no_live_run(tmp_path, monkeypatch):
         monkeypatch.setattr(leases, '_machine', lambda: {'host': 'another'})
         monkeypatch.setattr(time, 'time', lambda: 1e10)
         assert leases.take(tmp_path) is None
+
+
+def test_a_full_disk_hides_no_holder(tmp_path, monkeypatch):
+    with leases.lease(tmp_path):
+        monkeypatch.setattr(leases, '_machine', lambda: {'host': 'another'})
+        monkeypatch.setattr(leases.tempfile, 'NamedTemporaryFile', mock.Mock(side_effect=OSError(28, 'ENOSPC')))
+        assert leases.held(tmp_path)
 
 
 def test_a_run_has_one_holder(tmp_path):
@@ -168,6 +177,23 @@ def test_fail_fast_begins_no_other(planned, monkeypatch):
     with pytest.raises(engine.Ended):
         other(planned)
     assert planned[1].folder.result is None
+
+
+def test_fail_fast_looks_at_the_others_before_each_run(planned, monkeypatch):
+    def meanwhile(p, *_):
+        planned[0].folder.path.mkdir(parents=True, exist_ok=True)
+        planned[0].folder.fail(engine.about(planned[0], 0) | {'ended': time.time()}, 'no luck')
+        finish(p)
+
+    monkeypatch.setattr(engine, 'run_one', meanwhile)
+    worker = engine.Engine(silent, fail_fast=True)
+    with pytest.raises(engine.Ended), leases.lease(planned[0].folder.path):  # another process is at the first
+        worker(planned)
+    assert planned[1].folder.done and planned[2].folder.result is None
+
+
+def test_who_is_asked_to_stop_is_preempted():
+    assert engine.kind_of(Stopped()) == engine.PREEMPTED != engine.kind_of(KeyboardInterrupt())
 
 
 def test_what_others_have_tried_counts(planned, monkeypatch):

@@ -182,7 +182,7 @@ def test_a_run_is_recorded_reproduced_and_skipped(source, tasks, tmp_path):
     assert np.abs(kept - initial(p.job)['heads_classify']['classifier']['kernel']).max() > 1e-3
     model, notes = hf.write(tmp_path / 'hf', further.encoder, jax.device_get(initial(further)), further.tokenizer)
     assert model == 'BertForSequenceClassification' and not notes
-    assert Pretrained.load(str(p.folder.path)).about == {'classify': {'labels': ['0', '1']}}
+    assert Pretrained.load(str(p.folder.path)).about == p.job.about
 
 
 def test_the_hash_follows_the_numbers(source, tasks, tmp_path):
@@ -215,10 +215,12 @@ def test_what_a_run_starts_from(source, tasks):
 
 def test_a_run_keeps_the_names_of_its_classes(source, tasks):
     about = lambda *names, **changes: jobs.prepare(settings(source, tasks, *names, **changes)).about
-    assert about('regress') == {'classify': {'problem_type': 'regression'}} and about('qa') == {}
-    labels = {'labels': ['B-x', 'B-y', 'O']}
-    assert about('tag') == {'tag': labels} and about('tag', features='mix') == {'tag_mix': labels}
-    assert about('classify', 'tag') == {'classify': {'labels': ['0', '1']}, 'tag': labels}
+    told = lambda kind, **more: {'kind': kind, 'features': ''} | more
+    assert about('regress') == {'classify': told('regress', problem_type='regression')}
+    assert about('qa') == {'qa': told('qa')}
+    tags = told('tag', labels=['B-x', 'B-y', 'O'])
+    assert about('tag') == {'tag': tags} and about('tag', features='mix') == {'tag_mix': tags | {'features': 'mix'}}
+    assert about('classify', 'tag') == {'classify': told('classify', labels=['0', '1']), 'tag': tags}
 
 
 def test_what_is_taken_is_logged(source, tasks, tmp_path, caplog):

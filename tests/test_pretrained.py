@@ -1,5 +1,6 @@
 """Runs that start from weights: what is taken, what stays fresh, what is frozen, what is refused."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -106,7 +107,7 @@ def test_evaluate_gives_what_the_run_measured(store, teacher, tmp_path):
     assert ('nsp', 'refit', 'accuracy') in found
 
 
-def test_the_command_evaluates_a_hugging_face_folder(store, teacher, tmp_path):
+def test_the_command_evaluates_a_hugging_face_folder(store, teacher, tmp_path, monkeypatch):
     model = Pretrained.load(teacher)
     hf.write(tmp_path / 'hf', model.encoder, model.params, model.tokenizer)
     arguments = [
@@ -123,6 +124,12 @@ def test_the_command_evaluates_a_hugging_face_folder(store, teacher, tmp_path):
     shown = {tuple(x.strip() for x in key): float(value) for key, value in shown.items()}
     assert shown['own', 'loss'] == pytest.approx(values['own', 'loss'], abs=1e-4)
     assert shown['own', 'perplexity'] == pytest.approx(np.exp(values['own', 'loss']), rel=1e-3)
+    mine = {'encoder': model.params['encoder'], 'heads_sbo': {'token': model.params['heads_mlm']}}
+    monkeypatch.setattr(evaluate.Pretrained, 'load', lambda _: dataclasses.replace(model, params=mine))
+    config = quick(store)
+    config.init_from = teacher
+    found = evaluate.measure(config, epath.Path(tmp_path / 'sbo'))  # SpanBERT's head predicts masked tokens too
+    assert ('mlm', 'own') in {(m.task, m.head) for m in found}
     done = call('evaluate', '--from=README.md', *arguments[1:])
     assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith('error: README.md holds no weights; a run')
 

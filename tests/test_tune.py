@@ -56,7 +56,7 @@ def test_a_trial_that_failed_is_never_chosen(store, tmp_path):
 
 def test_what_trials_are_judged_by(store, tmp_path):
     """Their own loss as it is trained, weights and all, by whatever names an objective has for its parts."""
-    arms = arm('electra', objectives={'electra': {}})
+    arms = arm('electra', objectives={'electra': {}, 'nsp': {'weight': 0.1}})
     plan = lambda config: sweep.plan(config, tune.trials(config, arms), epath.Path(tmp_path) / 'tuning')
     trials = plan(config := tuned(store, steps=2, seeds=(7,)))
     tune.check(config, trials)
@@ -64,7 +64,8 @@ def test_what_trials_are_judged_by(store, tmp_path):
     assert not tune.falls(trials[0], 'electra/accuracy')
     engine.Engine(silent)(trials[:1])
     (line,) = [line for line in trials[0].folder.metrics() if line['split'] == 'validation']
-    assert line['loss'] == pytest.approx(line['electra/generator'] + 50 * line['electra/loss'])
+    own = line['electra/generator'] + 50 * line['electra/loss'] + 0.1 * line['nsp/loss']
+    assert line['loss'] == pytest.approx(own)
     assert tune.score(trials[0].folder, '') == line['loss']
 
 
@@ -72,8 +73,9 @@ def test_trials_that_nothing_could_judge_are_refused(store, tmp_path):
     plan = lambda config: sweep.plan(config, tune.trials(config, GRID), epath.Path(tmp_path) / 'tuning')
     with pytest.raises(BadInput, match="metric is nsp/accuracy, and arm 'none' has no nsp"):
         tune.check(config := tuned(store, metric='nsp/accuracy'), plan(config))
-    with pytest.raises(BadInput, match='with which the loss itself changes'):
-        tune.check(config := tuned(store, key='objectives.mlm.weight', values=(1.0, 2.0)), [])
+    for metric in ('', 'loss'):
+        with pytest.raises(BadInput, match='with which the loss itself changes'):
+            tune.check(tuned(store, key='objectives.mlm.weight', metric=metric), [])
 
 
 @pytest.mark.parametrize(

@@ -130,9 +130,12 @@ def _choose(c: EncoderConfig, flat: Tensors, about: About) -> tuple[str, str, li
         kind = 'electra'  # the same encoder
     form = FORMATS[kind]
 
+    # As its run tells; else its name does.
+    frozen = lambda name: about.get(name, {}).get('features', name.endswith(FROZEN))
+
     def follows(name: str, rules: dict[str, str]) -> bool:
         paths = [path.removeprefix(f'{root_of(name)}/') for path in flat if path.startswith(f'{root_of(name)}/')]
-        return bool(paths) and not name.endswith(FROZEN) and all(ruled(rules, path) for path in paths)
+        return bool(paths) and not frozen(name) and all(ruled(rules, path) for path in paths)
 
     spelled = {'mlm_decoded' if name == 'mlm' and c.mask_decoder else name for name in given}
     fits = {name for name in spelled if follows(name, form.heads.get(name, {}))}
@@ -141,7 +144,11 @@ def _choose(c: EncoderConfig, flat: Tensors, about: About) -> tuple[str, str, li
     required = lambda names: {name for name in names if name[-1] != '?'}
     most = lambda: max((x for x in form.models if required(x[1]) <= fits), key=lambda x: len(required(x[1])))
     if not required(most()[1]) and 'classify' not in given:
-        paired = (name for name in sorted(given) if f'heads_{name}/pooler/dense/kernel' in flat)
+        paired = (
+            name
+            for name in sorted(given)
+            if f'heads_{name}/pooler/dense/kernel' in flat and about.get(name, {}).get('kind') not in ('tag', 'qa')
+        )
         for name in [name for name in paired if follows(name, form.heads['classify'])][:1]:
             rename(f'heads_{name}', 'heads_classify', 'a classifier')
             about['classify'] = about.pop(name, {})
@@ -153,7 +160,7 @@ def _choose(c: EncoderConfig, flat: Tensors, about: About) -> tuple[str, str, li
         if name == 'mlm' and 'mlm_decoded' in chosen:
             notes.append(f'heads_mlm reads the mask decoder, which transformers has not: {model} gives other logits')
             continue
-        if name.endswith(FROZEN):
+        if frozen(name):
             notes.append(f'{root_of(name)} is left out: no class of transformers has a head on such states')
             continue
         alone = [other for other, names in form.models if required(names) == {name} and name in fits]

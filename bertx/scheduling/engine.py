@@ -37,10 +37,10 @@ class Ended(Exception):
 
 def kind_of(error: BaseException) -> str:
     """What ended a run."""
-    if isinstance(error, KeyboardInterrupt):
-        return INTERRUPTED
     if isinstance(error, Stopped):
         return PREEMPTED
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
     if isinstance(error, NotFinite):
         return NOT_FINITE
     said = str(error)
@@ -66,7 +66,11 @@ class Engine:
         """Works until each run is done or has failed, here or elsewhere. Returns id -> reason of those that failed."""
         left, told = list(planned), False
         while left:
-            rest = [p for p in left if not self.settled(p)]
+            rest = []
+            for p in left:
+                for other in left if self.fail_fast else []:  # which others may have begun
+                    self.failed_elsewhere(other)
+                rest += [] if self.settled(p) else [p]
             if len(rest) == len(left):
                 if not told:
                     log.info('waiting for %d runs that other processes work on', len(rest))
@@ -134,6 +138,8 @@ class Engine:
                         busy.append(p)
                     else:
                         self.failed |= function(p)
+                if self.failed and self.fail_fast:
+                    return
             if len(busy) == len(left):
                 time.sleep(POLL)
             left = busy
@@ -143,8 +149,8 @@ class Engine:
         result = p.folder.result or {}
         if hosts.told(result.get('status') == 'done'):
             return True
-        if hosts.told(result.get('status') == 'failed' and result.get('ended', 0.0) > self.begun):
-            return self.lost(p, result.get('reason', ''))
+        if self.failed_elsewhere(p):
+            return True
         try:
             with self.held(p) as lease:
                 if lease is None:
@@ -215,6 +221,12 @@ class Engine:
             kinds = collections.Counter(line['kind'] for line in p.folder.attempts())
             p.folder.fail(about(p, steps) | {'kind': kind, 'attempts': dict(kinds), 'ended': time.time()}, reason)
         return self.lost(p, reason)
+
+    def failed_elsewhere(self, p: Planned) -> bool:
+        """Whether it has failed since this engine's work was begun."""
+        result = p.folder.result or {}
+        failed = hosts.told(result.get('status') == 'failed' and result.get('ended', 0.0) > self.begun)
+        return bool(failed) and self.lost(p, result.get('reason', ''))
 
     def lost(self, p: Planned, reason: str) -> bool:
         """It has failed for good, here or elsewhere."""

@@ -128,9 +128,13 @@ def _files(folder: pathlib.Path) -> list[pathlib.Path]:
 
 def _age(file: pathlib.Path) -> float:
     """Seconds since it was touched, by the clock of the disk: that of this machine may be another."""
-    with tempfile.NamedTemporaryFile(dir=file.parent, prefix='.now-') as now:
-        os.utime(now.name)
-        return os.stat(now.name).st_mtime - file.stat().st_mtime
+    touched = file.stat().st_mtime
+    try:
+        with tempfile.NamedTemporaryFile(dir=file.parent, prefix='.now-') as now:
+            os.utime(now.name)
+            return os.stat(now.name).st_mtime - touched
+    except OSError:  # a full disk; a reader may look all the same
+        return time.time() - touched
 
 
 def _dead(file: pathlib.Path) -> bool:

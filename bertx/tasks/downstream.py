@@ -1,6 +1,7 @@
 """Fine-tuning in grids: alone, and hanging off the runs of a pretraining sweep as one more column of its table."""
 
 import dataclasses
+import itertools
 import json
 import logging
 import math
@@ -15,6 +16,7 @@ from ml_collections import ConfigDict
 from bertx.config import plain
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput
+from bertx.pretrained import check_pieces
 from bertx.results import RunFolder, write_atomically
 from bertx.sweep import Sweep, overlay
 from bertx.tasks import finetune
@@ -79,13 +81,19 @@ def plan_for(folder: RunFolder, config: ConfigDict, points: Sweep) -> list[Plann
     config = ConfigDict(config)
     config.init_from = str(folder.path)
     first = APART * (folder.result or {})['seed']
-    points = [point | {'seed': first + point.get('seed', config.seed)} for point in points]
+    points = [point | {'seed': (first + point.get('seed', config.seed)) % 2**32} for point in points]
     return plan(config, points, folder.path / 'downstream')
 
 
 def check(config: ConfigDict, points: Sweep, encoders: Iterable[tuple[Tokenizer, EncoderConfig]]) -> None:
     """Raises BadInput where the grid will not do: before the hours of pretraining, not after them."""
-    checked = [jobs.checked(plain(overlay(config, point)), *encoder) for encoder in encoders for point in points]
+    checked = []
+    for (tokenizer, encoder), point in itertools.product(encoders, points):
+        resolved = plain(overlay(config, point))
+        if resolved['tokenizer']:
+            check_pieces(tokenizer, own := Tokenizer.load(resolved['tokenizer']), 'the pretraining', 'config')
+            tokenizer = own
+        checked.append(jobs.checked(resolved, tokenizer, encoder))
     for line in dict.fromkeys(line for job in checked for line in job.data.about()):
         log.info(line)
 

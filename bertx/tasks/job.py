@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,8 @@ from bertx.tasks.data import Data, load
 from bertx.tasks.heads import HeadSpec
 from bertx.text.tokenizer import Tokenizer
 from bertx.types import View
+
+log = logging.getLogger(__name__)
 
 # What changes how fast a run goes, how much it says or where its data lie, not its numbers.
 EXECUTION = ('init_from', 'tokenizer', 'encoder.unroll', 'train.log_every', 'train.save_weights', 'evaluation.batch')
@@ -97,13 +100,15 @@ class Job:
 
     @property
     def about(self) -> dict[str, dict[str, Any]]:
-        """What the heads' classes are called, and which one is a regression."""
+        """Of each head its kind, the states that it reads if not the last, and what its classes are called."""
         found = {}
         for name, task in self.tasks.items():
-            regression = self.specs[name].kind == 'regress'
-            own = {'problem_type': 'regression'} if regression else {'labels': task.labels} if task.labels else {}
+            kind, features = self.specs[name].kind, self.specs[name].features
+            own: dict[str, Any] = {'kind': kind, 'features': '' if features == 'last' else features}
+            own |= {'problem_type': 'regression'} if kind == 'regress' else {}
+            own |= {'labels': task.labels} if task.labels and kind != 'regress' else {}
             found[self.name_of(name).removeprefix('heads_')] = own
-        return {name: own for name, own in found.items() if own}
+        return found
 
 
 def prepare(config: Any) -> Job:
@@ -184,7 +189,7 @@ def initial(job: Job) -> dict[str, Any]:
     if not source or job.config['random']:
         return own | {'encoder': fresh()}
     encoder, size = source.params['encoder'], source.encoder.vocab_size
-    poolers = [tree['pooler'] for tree in source.params.values() if 'pooler' in tree]
+    poolers = [x['pooler'] for name, x in source.params.items() if 'pooler' in x and source.reads_last(name)]
     poolers += [source.params['pooler']] if 'pooler' in source.params else []
     offered = {'encoder': encoder}
     for head, mine in () if reinit else own.items():  # the pooler is fresh too, as Zhang et al. have it
@@ -197,6 +202,7 @@ def initial(job: Job) -> dict[str, Any]:
     grown = job.encoder.vocab_size > size
     params = start_from(source, own | {'encoder': fresh() if grown else encoder}, offered)
     if reinit:
+        log.info('fresh all the same: the top %d layers', reinit)
         join = lambda old, new: np.concatenate([old[:-reinit], new[-reinit:]])
         layers = jax.tree.map(join, params['encoder']['layers'], fresh()['layers'])
         params['encoder'] = params['encoder'] | {'layers': layers}

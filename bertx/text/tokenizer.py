@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import tokenizers
+from etils import epath
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from bertx import paths
 from bertx.errors import BadInput
 from bertx.text.known import Known
 from bertx.text.words import Finder
@@ -146,26 +148,26 @@ class Tokenizer:
 
         lowercase: with a vocab.txt, unless a tokenizer_config.json of the folder says what the weights were trained on.
         """
-        path, normalizer = Path(path).expanduser(), _normalizer(lowercase)
-        if path.is_dir():
-            normalizer = _told(path / 'tokenizer_config.json', lowercase)
-            path = next((path / name for name in ('tokenizer.json', 'vocab.txt') if (path / name).is_file()), path)
-        if not path.is_file():
-            raise BadInput(f'tokenizer {str(path)!r}: no such file, or a folder without tokenizer.json and vocab.txt')
+        file, normalizer = paths.anywhere(path), _normalizer(lowercase)
+        if file.is_dir():
+            normalizer = _told(file / 'tokenizer_config.json', lowercase)
+            file = next((file / name for name in ('tokenizer.json', 'vocab.txt') if (file / name).is_file()), file)
+        if not file.is_file():
+            raise BadInput(f'tokenizer {str(file)!r}: no such file, or a folder without tokenizer.json and vocab.txt')
         try:
-            text = path.read_text('utf-8')
+            text = file.read_text('utf-8')
         except UnicodeDecodeError as error:
-            raise BadInput(f'{path}: byte {error.start} is not UTF-8; give a tokenizer.json or vocab.txt') from None
-        if path.suffix != '.txt':
-            return cls(text, str(path))
+            raise BadInput(f'{file}: byte {error.start} is not UTF-8; give a tokenizer.json or vocab.txt') from None
+        if file.suffix != '.txt':
+            return cls(text, str(file))
         pieces = [line.removesuffix('\r') for line in text.removesuffix('\n').split('\n')]
         vocabulary = {piece: i for i, piece in enumerate(pieces)}
         if len(vocabulary) != len(pieces):
             twice = next(piece for i, piece in enumerate(pieces) if vocabulary[piece] != i)
-            raise BadInput(f'{path}: piece {twice!r} stands on two lines; a vocab.txt has each piece once')
+            raise BadInput(f'{file}: piece {twice!r} stands on two lines; a vocab.txt has each piece once')
         if '[UNK]' not in vocabulary:
-            raise BadInput(f'{path}: the vocabulary has no unk token; add [UNK]')
-        return cls(_wordpiece(vocabulary, normalizer).to_str(), str(path))
+            raise BadInput(f'{file}: the vocabulary has no unk token; add [UNK]')
+        return cls(_wordpiece(vocabulary, normalizer).to_str(), str(file))
 
     def __reduce__(self):
         return Tokenizer, (self.text,)
@@ -313,7 +315,7 @@ def _repeat(words: dict[str, int]) -> Iterator[str]:
 WORDPIECE = ('BertTokenizer', 'DistilBertTokenizer', 'ElectraTokenizer', 'PreTrainedTokenizer')
 
 
-def _told(file: Path, lowercase: bool) -> normalizers.Normalizer:
+def _told(file: epath.Path, lowercase: bool) -> normalizers.Normalizer:
     """That of a folder with a vocab.txt, which does not tell."""
     if not file.is_file():
         return _normalizer(lowercase)

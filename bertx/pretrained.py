@@ -134,7 +134,7 @@ def check_tokenizer(source: Pretrained, tokenizer: Tokenizer, key: str = 'config
 def check_pieces(source: Tokenizer, tokenizer: Tokenizer, where: str, key: str) -> None:
     """As `check_tokenizer`."""
     theirs = {i: piece for piece, i in source.vocabulary.items()}
-    for piece, i in tokenizer.vocabulary.items():
+    for piece, i in sorted(tokenizer.vocabulary.items(), key=lambda entry: entry[1]):
         if theirs.get(i, piece) != piece:
             raise BadInput(
                 f'id {i} is {piece!r} in {key} and {theirs[i]!r} in {where}; '

@@ -247,7 +247,7 @@ def test_what_is_taken_is_logged(source, tasks, tmp_path, caplog):
     jobs.prepare(settings(source, tasks, 'classify', tokenizer=str(tmp_path / 'tokenizer.json'), random=True))
     content['model']['vocab'] |= {'a': 6, 'b': 5}
     (tmp_path / 'tokenizer.json').write_text(json.dumps(content))
-    with pytest.raises(BadInput, match="id 6 is 'a' in config and 'b' in .*; config.tokenizer="):
+    with pytest.raises(BadInput, match="id 5 is 'b' in config and 'a' in .*; config.tokenizer="):
         jobs.prepare(settings(source, tasks, 'classify', tokenizer=str(tmp_path / 'tokenizer.json')))
 
 

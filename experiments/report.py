@@ -5,7 +5,8 @@
 
 Writes results.csv, table.{md,csv,tex,json}, figures/*.{png,svg} and report.html, one page that needs no network, into
 the sweep's folder and prints the table; half a minute at most. Another arm to compare with: --baseline=nsp. --compare
-prints two arms beside each other in its place, and writes comparison.{md,csv,json} too.
+prints two arms beside each other in its place, and writes comparison.{md,csv,json} too. Where the sweep has published
+figures, contrasts.md has them beside ours. --all writes a section of RESULTS.md for each sweep in the folder.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What a token objective teaches: every one of them on the same text, judged on the same tasks.
+"""What a token objective teaches: thirteen of them on the same text, judged on the same tasks.
 
     python -m experiments.sweep --config=configs/sweeps/token_objectives.py --workdir=runs/token_objectives
 

@@ -4,8 +4,8 @@
 
 Training examples are sent in portions: the first at log2 K bits each, every other one by a probe fitted on all before
 it. All layers x portions are fitted in one program. Dev chooses penalty and round, and is not charged. Beside each
-layer: an untrained encoder and, of tasks about words, the control task. `nats_compat` is the figure as the paper's code prints it, which adds
-nats of the later portions to the bits of the first one.
+layer: an untrained encoder and, of tasks about words, the control task. `nats_compat` is the figure as the paper's code
+prints it, which adds nats of the later portions to the bits of the first one.
 """
 
 import dataclasses

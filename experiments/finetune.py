@@ -2,8 +2,8 @@
 
     python -m experiments.finetune --config=configs/finetune/base.py --workdir=runs/era --init_from=FOLDER
 
-FOLDER is a run, also one of a sweep or a fine-tuned one, or a Hugging Face folder. What is done is not run again. Each run's folder
-has its predictions, example by example, in predictions/*.jsonl. Exit code 3: some runs failed.
+FOLDER is a run, also one of a sweep or a fine-tuned one, or a Hugging Face folder. What is done is not run again. Each
+run's folder has its predictions, example by example, in predictions/*.jsonl. Exit code 3: some runs failed.
 """
 
 from absl import flags

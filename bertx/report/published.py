@@ -153,9 +153,11 @@ def report(published: Sequence[Published], folders: Iterable[RunFolder], split: 
         f'detectable: the true difference that our seeds and examples find with {POWER:.0%} power '
         f'(p < {ALPHA}, uncorrected)',
     ]
-    if absent := dict.fromkeys(p.measure for c in found for p in c.reported if _stands_in(p, c.ours)):
+    lacking = [(p.measure, c.ours) for c in found for p in c.reported if _stands_in(p, c.ours)]
+    if absent := dict.fromkeys(measure for measure, _ in lacking):
+        other = ', so another column stands in' if any(ours != ABSENT for _, ours in lacking) else ''
         notes.append(
-            'n/a here, so another column stands in: '
+            f'n/a here{other}: '
             + ', '.join(f'{m} ({DATA[m]})' for m in absent)
             + '; with the data in get_downstream() they are measured'
         )

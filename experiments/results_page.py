@@ -66,10 +66,11 @@ def _said(folders: Sequence[RunFolder]) -> list[str]:
     if not records:
         return []
     command = shlex.join(['python', '-m', 'experiments.sweep', *records[0]['command'][1:]])
-    minutes = sum(result['wall_s'] for result in done) / 60
+    further = [RunFolder(path).result or {} for x in folders for path in (x.path / 'downstream').glob('*')]
+    minutes = sum(result.get('wall_s', 0.0) for result in [*done, *further]) / 60
     devices = f'{len(records[0]["devices"])} x {records[0]["devices"][0]}' if records[0]['devices'] else ''
     return [
         f'`{command}`',
-        f'{len(done)} of {len(folders)} runs done, {minutes:.0f} minutes in all, {devices} on {platform.machine()} '
-        f'with {os.cpu_count()} cores; {datetime.date.today()}.',
+        f'{len(done)} of {len(folders)} runs done, {minutes:.0f} minutes in them, fine-tuning included, {devices} on '
+        f'{platform.machine()} with {os.cpu_count()} cores; {datetime.date.today()}.',
     ]

@@ -155,7 +155,7 @@ def report(published: Sequence[Published], folders: Iterable[RunFolder], split: 
     ]
     lacking = [(p.measure, c.ours) for c in found for p in c.reported if _stands_in(p, c.ours)]
     if absent := dict.fromkeys(measure for measure, _ in lacking):
-        other = ', so another column stands in' if any(ours != ABSENT for _, ours in lacking) else ''
+        other = ', so another column stands in' if any(ours for _, ours in lacking) else ''
         notes.append(
             f'n/a here{other}: '
             + ', '.join(f'{m} ({DATA[m]})' for m in absent)

@@ -109,7 +109,7 @@ def _downstream(table: Table) -> list[str]:
 
 def _metric(table: Table, column: Column) -> str:
     """What the column shows."""
-    found = (metric_of(r['values'], column, table.split) for arm in table.arms for r in arm.results.values())
+    found = (metric_of(r.get('values', ()), column, table.split) for arm in table.arms for r in arm.results.values())
     return next(filter(None, found), METRIC)
 
 

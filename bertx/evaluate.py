@@ -168,7 +168,7 @@ class Task:
     def _measured(self, head: str, split: str, terms: Mapping[str, Term | Loss]) -> list[Measurement]:
         of_tokens, found = self.objectives[self.name].token_losses, []
         for metric, term in terms.items():
-            coefficient = float(term.coefficient[0]) if isinstance(term, Loss) else None
+            coefficient = float(np.ravel(term.coefficient)[0]) if isinstance(term, Loss) else None
             t = term.term if isinstance(term, Loss) else term
             found.append(Measurement(self.name, head, split, metric, t.sum, t.weight, metric in of_tokens, coefficient))
         return found

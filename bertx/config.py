@@ -28,7 +28,9 @@ EXECUTION = (
 )  # fmt: skip
 
 # Of the encoder, what a config with init_from leaves to the weights.
-SHAPES = ('layers', 'width', 'heads', 'mlp_width', 'embedding_width', 'groups', 'max_positions', 'mask_decoder')
+SHAPES = (
+    'layers', 'width', 'heads', 'mlp_width', 'embedding_width', 'groups', 'max_positions', 'positions', 'mask_decoder'
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -175,6 +177,7 @@ def check_encoder(c: EncoderConfig) -> None:
     if c.precision not in ('float32', 'bfloat16'):
         raise BadInput(f"config.encoder.precision is {c.precision!r}; 'float32' or 'bfloat16' would do")
     one_of('config.encoder.attention', c.attention, ('plain', 'xla', 'cudnn'))
+    one_of('config.encoder.positions', c.positions, ('absolute', 'relative', 'rotary'))
 
 
 def hyper_parameters(config) -> dict[str, np.float32]:

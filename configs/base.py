@@ -44,6 +44,7 @@ def get_config(size: str = 'tiny') -> ConfigDict:
                 'embedding_width': 0,
                 'groups': 0,  # of layers that share their parameters
                 'max_positions': 0,
+                'positions': '',  # absolute, relative (DeBERTa), rotary (Su et al. 2021); '': the family's own
                 'mask_decoder': False,  # DeBERTa's enhanced mask decoder before token heads
                 'std': 0.0,  # of the initial normal before truncation; 0: 0.02 * sqrt(768 / width)
                 'place_gain': 1.0,  # times std for the position and type tables

@@ -21,7 +21,7 @@ SHARES = {
 
 
 def get_config(scale: str = 'tiny'):
-    return papers.at(scale, steps=150)
+    return papers.at(scale, steps=110)
 
 
 def sweep() -> Sweep:

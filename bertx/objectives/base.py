@@ -132,7 +132,7 @@ class Objective:
 
 
 LARGEST = 3e38  # of float32; NaN and infinity are not below it
-ABSTRACT = ('__init__', 'base', 'detection', 'generator', 'pair')  # what objectives share
+ABSTRACT = ('__init__', 'base', 'detection', 'generator', 'masking', 'pair')  # what objectives share
 
 
 def find(name: str) -> type[Objective]:

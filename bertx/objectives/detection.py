@@ -41,10 +41,7 @@ class Detection(Objective):
             raise BadInput(f'{key}.slots is {self.slots}; 0, for as many as the rate needs, or more would do')
 
     def sized(self, length: int) -> 'Detection':
-        select = Tokens(self.rate)
-        if 0 < self.slots < (least := select.least(length)):
-            raise BadInput(f'slots is {self.slots}; for rows of {length} the rate needs {least} or more')
-        return dataclasses.replace(self, slots=min(self.slots or select.slots(length), length))
+        return dataclasses.replace(self, slots=Tokens(self.rate).slots(length, self.slots, 'slots'))
 
     def as_task(self) -> 'Detection':
         """Balanced, so that all arms have the same chance and few positions are kept for the refit."""

@@ -23,9 +23,10 @@ from bertx.embeddings import Embeddings
 from bertx.encoder import Encoder
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput, one_of
-from bertx.objectives.base import Needs, Objective, check_kind
-from bertx.replace import REPLACE, Split
-from bertx.select import SELECT, Tokens, Units
+from bertx.objectives.base import check_kind
+from bertx.objectives.masking import Masking
+from bertx.replace import Split
+from bertx.select import Tokens
 from bertx.types import Array, DropoutRates, Example, Loss, Tables, Term, View, Vocabulary
 
 EMBEDDINGS = ('tied', 'untied', 'gdes')
@@ -79,21 +80,18 @@ def write(tokens_L, at_K, new_K, counts_K) -> Array:
 
 
 @struct.dataclass
-class GeneratorObjective(Objective):
-    """Abstract: a subclass adds `head`, `scored`, `scores` and perhaps variants. Where None, a field is the variant's.
+class GeneratorObjective(Masking):
+    """Abstract: a subclass adds `head`, `scored`, `scores` and perhaps variants. The generator reads what `replace_by`
+    writes.
 
     Targets: the slots `at`, `label`, `weight` [B, K]; `tokens` of the text, which are `masked`, `real` and `scored`
     [B, L]; after `rewrite` the generator's `logits` [B, K, V], the encoder's `input`, and which tokens of it are `fake`
     [B, L]: a token that the generator got right is not.
     """
 
-    writes_tokens: ClassVar[bool] = True
     token_losses: ClassVar[tuple[str, ...]] = ('generator',)
-    parts: ClassVar = {'select': SELECT, 'replace_by': REPLACE}
     variants: ClassVar[dict[str, dict[str, Any]]] = {'clean': ELECTRA}
 
-    select: Any = None
-    replace_by: Any = None  # what the generator reads there
     weight: Any = 1.0
     generator_weight: Any = 1.0
     temperature: Any = 1.0  # of the sampling
@@ -103,8 +101,6 @@ class GeneratorObjective(Objective):
     embeddings: Any = struct.field(pytree_node=False, default=None)
     own_optimizer: Any = struct.field(pytree_node=False, default=None)  # its gradient is clipped by itself
     disallow_correct: bool = struct.field(pytree_node=False, default=False)  # never sample the token of the text
-    k: int = struct.field(pytree_node=False, default=0)  # slots for predicted positions; 0: from the rate and length
-    variant: str = struct.field(pytree_node=False, default='clean')
 
     def head(self, config: EncoderConfig) -> nn.Module:
         raise NotImplementedError
@@ -113,33 +109,12 @@ class GeneratorObjective(Objective):
         """[L] bool: where the encoder's loss is."""
         return masked_L
 
-    @classmethod
-    def preset(cls, arguments, field):
-        return cls.variants.get(arguments.get('variant', 'clean'), {}).get(field)
-
-    def filled(self):
-        own = self.variants[self.variant]
-        return dataclasses.replace(self, **{name: x for name, x in own.items() if getattr(self, name) is None})
-
-    @property
-    def needs(self) -> Needs:
-        select = self.filled().select
-        one_input = self.variant != 'clean' or select.variant != 'clean'
-        return Needs(one_input=one_input, words=select.needs_words, units=isinstance(select, Units))
-
     def check(self, key: str) -> None:
-        one_of(f'{key}.variant', self.variant, self.variants)
+        super().check(key)
         o = self.filled()
         for name, default in self.variants[self.variant].items():
             if isinstance(default, bool | float | str):
                 check_kind(f'{key}.{name}', default, getattr(o, name))
-        o.select.check(f'{key}.select')
-        if self.variant != 'clean' and o.select.variant == 'clean':
-            raise BadInput(
-                f"{key}.select.variant is 'clean' under {key}.variant {self.variant!r}; "
-                f'say {" or ".join(map(repr, o.select.variants[1:]))}, or leave out one of the two'
-            )
-        o.replace_by.check(f'{key}.replace_by')
         for name in ('width', 'depth'):
             if not 0.0 < (share := getattr(o, name)) <= 1.0:
                 raise BadInput(
@@ -157,14 +132,6 @@ class GeneratorObjective(Objective):
                 raise BadInput(f'{key}.{name} is {float(getattr(o, name)):g}; it must be above 0')
         if float(o.generator_learning_rate) != 1 and not o.own_optimizer:
             raise BadInput(f'{key}.generator_learning_rate needs {key}.own_optimizer=True')
-        if o.k < 0:
-            raise BadInput(f'{key}.k is {o.k}; 0, for as many as the rate needs, or more would do')
-
-    def sized(self, length: int):
-        o = self.filled()
-        if 0 < o.k < (least := o.select.least(length)):
-            raise BadInput(f'k is {o.k}; for rows of {length} the rate needs {least} or more')
-        return dataclasses.replace(o, k=min(o.k or o.select.slots(length), length))
 
     def as_task(self):
         raise BadInput(
@@ -204,11 +171,8 @@ class GeneratorObjective(Objective):
         return head.generator.tables() if self.embeddings == 'gdes' else None
 
     def corrupt(self, key, example: Example, view: View, vocab: Vocabulary):
-        select_key, replace_key, sample_key = jax.random.split(key, 3)
-        selected = self.select(select_key, example, vocab, self.k)
+        selected, label_K, new_K, sample_key = self.draw(key, example, vocab)
         at_K, counts_K = selected.at_K, selected.weight_K > 0
-        label_K = example.tokens[at_K]
-        new_K = self.replace_by(replace_key, label_K, selected.unit_K, vocab)
         masked_L = jnp.zeros_like(example.tokens).at[at_K].max(counts_K.astype(example.tokens.dtype)) > 0
         targets = {
             'at': at_K,

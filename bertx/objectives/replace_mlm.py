@@ -7,9 +7,8 @@ from typing import ClassVar
 
 from flax import struct
 
-from bertx import heads, losses
+from bertx import heads
 from bertx.objectives.generator import GeneratorObjective
-from bertx.types import Loss
 
 
 @struct.dataclass
@@ -24,9 +23,8 @@ class ReplaceMLM(GeneratorObjective):
 
     def scores(self, head, x_BKD, table_VE, targets):
         own, metrics = self.generator_scores(targets)
-        logits_BKV, label_BK, weight_BK = head.head(x_BKD, table_VE), targets['label'], targets['weight']
-        loss = Loss(self.weight, losses.cross_entropy(logits_BKV, label_BK, weight_BK))
-        return own | {'loss': loss}, metrics | {'accuracy': losses.hits(logits_BKV, label_BK, weight_BK)}
+        loss, accuracy = super().scores(head.head, x_BKD, table_VE, targets)
+        return own | loss, metrics | accuracy
 
     def flops(self, config, length):
         return super().flops(config, length) + self.k * config.flops_per_prediction

@@ -30,10 +30,9 @@ from bertx.units import text
 
 PLACE_WIDTH = 200  # of the embedding of a place within the span (pair_bert.py BertPairTargetPredictionHead)
 
-# variant -> what is selected, what is written there
-PRESETS: dict[str, tuple[Any, Any]] = {
-    'clean': (Spans(), Split(per='unit')),
-    'original': (Spans(variant='original'), Split(random_from='unigram', per='unit')),
+PRESETS: dict[str, dict[str, Any]] = {
+    'clean': {'select': Spans(), 'replace_by': Split(per='unit')},
+    'original': {'select': Spans(variant='original'), 'replace_by': Split(random_from='unigram', per='unit')},
 }
 
 
@@ -78,7 +77,7 @@ class Heads(nn.Module):
 class SBO(MLM):
     token_losses: ClassVar[tuple[str, ...]] = ('mlm', 'sbo')
     parts: ClassVar = {'select': {'spans': Spans} | SELECT, 'replace_by': REPLACE}
-    presets: ClassVar = PRESETS
+    variants: ClassVar = PRESETS
 
     sbo_weight: Any = 1.0  # `weight` is MLM's (spanbert_loss.py: both 1, each a mean over its own tokens)
     max_span_tokens: int = struct.field(pytree_node=False, default=20)  # max_pair_targets of the released code

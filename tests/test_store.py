@@ -14,7 +14,7 @@ import pytest
 
 from bertx.errors import BadInput
 from bertx.text import writer as module
-from bertx.text.store import TokenStore, _Column, check_tokenizer
+from bertx.text.store import TokenStore, _Column
 from bertx.text.tokenizer import Tokenizer
 from bertx.text.writer import StoreWriter, columns
 
@@ -248,9 +248,9 @@ def test_other_bad_questions(tmp_path, corpus, tokenizer):
     store = write(tmp_path / 'store', corpus, tokenizer)
     with pytest.raises(BadInput, match="split 'valid' is unknown; did you mean 'validation'"):
         store.split('valid')
-    check_tokenizer(store, tokenizer)
+    store.check_made_with(tokenizer)
     with pytest.raises(BadInput, match='made with tokenizer'):
-        check_tokenizer(store, Tokenizer.train(['other words'], 60))
+        store.check_made_with(Tokenizer.train(['other words'], 60))
     with pytest.raises(BadInput, match='already exists'):
         write(tmp_path / 'store', corpus, tokenizer)
 

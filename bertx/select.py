@@ -13,9 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from bertx.errors import BadInput, at_least
-from bertx.types import Array, Example, Vocabulary
-from bertx.units import (
+from bertx.cuts import (
     Cut,
     Selected,
     begins,
@@ -33,6 +31,8 @@ from bertx.units import (
     tiles,
     unbiased,
 )
+from bertx.errors import BadInput, at_least
+from bertx.types import Array, Example, Vocabulary
 
 
 @struct.dataclass

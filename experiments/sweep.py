@@ -134,9 +134,7 @@ def main() -> int:
     cli.console.print(f'{len(planned)} runs, {train.compilations()} training steps compiled', highlight=False)
     if planned and hosts.leads():
         report.write(epath.Path(cli.workdir()), [p.folder for p in planned])
-    for name, reason in failed.items():
-        cli.console.print(f'failed: {name}: {reason}', style='red', highlight=False)
-    return cli.SOME_FAILED if failed else cli.DONE
+    return cli.ended(failed)
 
 
 if __name__ == '__main__':

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 from flax import struct
 
 from bertx import heads, losses
+from bertx.cuts import text
 from bertx.encoder_config import EncoderConfig
 from bertx.objectives.generator import GeneratorObjective
 from bertx.types import Loss, Term
-from bertx.units import text
 
 
 class CopyHead(nn.Module):

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from flax import struct
 
 from bertx import heads
+from bertx.cuts import Selected, text
 from bertx.errors import BadInput
 from bertx.objectives.base import Objective
 from bertx.select import Tokens
 from bertx.types import Array, Encoded, Example, View, Vocabulary
-from bertx.units import Selected, text
 
 
 @struct.dataclass

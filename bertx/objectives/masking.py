@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 import jax
 from flax import struct
 
+from bertx.cuts import Selected
 from bertx.errors import BadInput, one_of
 from bertx.objectives.base import Needs, Objective
 from bertx.replace import REPLACE
 from bertx.select import SELECT, Units
 from bertx.types import Array, Example, Vocabulary
-from bertx.units import Selected
 
 
 @struct.dataclass

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from bertx import heads, losses
+from bertx.cuts import text
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput, at_least
 from bertx.objectives.base import Needs
@@ -26,7 +27,6 @@ from bertx.objectives.mlm import MLM
 from bertx.replace import REPLACE, Split, per_unit
 from bertx.select import SELECT, Spans
 from bertx.types import Array, Encoded, Example, Loss, View, Vocabulary
-from bertx.units import text
 
 PLACE_WIDTH = 200  # of the embedding of a place within the span (pair_bert.py BertPairTargetPredictionHead)
 

@@ -51,7 +51,7 @@ class Detection(Objective):
         return heads.ClassHead(config, self.classes)
 
     def flops(self, config, length):
-        return 2.0 * (2 * self.slots if self.balanced else length) * config.width * (config.width + self.classes)
+        return (2 * self.slots if self.balanced else length) * config.flops_per_class(self.classes)
 
     def write(self, key, selected: Selected, example: Example, vocab: Vocabulary) -> tuple[Array, Array]:
         """[K]: the new tokens at the selected positions, and the class of those that are new there."""

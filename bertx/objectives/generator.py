@@ -81,12 +81,11 @@ def write(tokens_L, at_K, new_K, counts_K) -> Array:
 
 @struct.dataclass
 class GeneratorObjective(Masking):
-    """Abstract: a subclass adds `head`, `scored`, `scores` and perhaps variants. The generator reads what `replace_by`
-    writes.
+    """Abstract: a subclass adds `head`, and perhaps `scored`, `head_scores` and variants.
 
-    Targets: the slots `at`, `label`, `weight` [B, K]; `tokens` of the text, which are `masked`, `real` and `scored`
-    [B, L]; after `rewrite` the generator's `logits` [B, K, V], the encoder's `input`, and which tokens of it are `fake`
-    [B, L]: a token that the generator got right is not.
+    `replace_by` writes what the generator reads. Targets: the slots `at`, `label`, `weight` [B, K]; `tokens` of the
+    text, which are `masked`, `real` and `scored` [B, L]; after `rewrite` the generator's `logits` [B, K, V], the
+    encoder's `input`, and which tokens of it are `fake` [B, L]: a token that the generator got right is not.
     """
 
     token_losses: ClassVar[tuple[str, ...]] = ('generator',)
@@ -210,14 +209,20 @@ class GeneratorObjective(Masking):
     def weights(self, targets):
         return {'generator': targets['weight'].sum(-1), 'loss': targets['scored'].sum(-1)}
 
-    def generator_scores(self, targets) -> tuple[dict[str, Loss], dict[str, Term]]:
+    def scores(self, head, x_BKD, table_VE, targets) -> tuple[dict[str, Loss], dict[str, Term]]:
         logits_BKV, label_BK, weight_BK = targets['logits'], targets['label'], targets['weight']
-        loss = Loss(self.generator_weight, losses.cross_entropy(logits_BKV, label_BK, weight_BK))
-        return {'generator': loss}, {
+        generator = Loss(self.generator_weight, losses.cross_entropy(logits_BKV, label_BK, weight_BK))
+        metrics = {
             'generator_accuracy': losses.hits(logits_BKV, label_BK, weight_BK),
             'fakes_of_masked': losses.term(targets['fake'], targets['masked']),
             'fakes_of_real': losses.term(targets['fake'], targets['real']),
         }
+        own, more = self.head_scores(head.head, x_BKD, table_VE, targets)
+        return {'generator': generator} | own, metrics | more
+
+    def head_scores(self, head, x_BKD, table_VE, targets) -> tuple[dict[str, Loss], dict[str, Term]]:
+        """Of `head`, without the generator's."""
+        return super().scores(head, x_BKD, table_VE, targets)
 
     def warnings(self, means: dict[str, float]) -> list[str]:
         if means['fakes_of_real'] < 0.01:

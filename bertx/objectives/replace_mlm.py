@@ -21,10 +21,5 @@ class ReplaceMLM(GeneratorObjective):
     def weights(self, targets):
         return {name: targets['weight'].sum(-1) for name in ('generator', 'loss')}
 
-    def scores(self, head, x_BKD, table_VE, targets):
-        own, metrics = self.generator_scores(targets)
-        loss, accuracy = super().scores(head.head, x_BKD, table_VE, targets)
-        return own | loss, metrics | accuracy
-
     def flops(self, config, length):
         return super().flops(config, length) + self.k * config.flops_per_prediction

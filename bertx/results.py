@@ -212,9 +212,8 @@ def provenance() -> dict[str, Any]:
     def git(*words: str) -> str | None:
         try:
             root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-            return subprocess.run(
-                ('git', '-C', root, *words), capture_output=True, text=True, check=True
-            ).stdout.strip()
+            found = subprocess.run(('git', '-C', root, *words), capture_output=True, text=True, check=True)
+            return found.stdout.strip()
         except (OSError, subprocess.CalledProcessError):
             return None  # installed without its history
 

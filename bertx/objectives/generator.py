@@ -192,11 +192,8 @@ class GeneratorObjective(Masking):
         fake_BK = self.sample(jax.lax.stop_gradient(logits_BKV), targets)
         tokens_BL = jax.vmap(write)(targets['tokens'], targets['at'], fake_BK, targets['weight'] > 0)
         fake_BL = (tokens_BL != targets['tokens']).astype(jnp.float32)
-        return dataclasses.replace(view, tokens=tokens_BL), targets | {
-            'logits': logits_BKV,
-            'input': tokens_BL,
-            'fake': fake_BL,
-        }
+        found = {'logits': logits_BKV, 'input': tokens_BL, 'fake': fake_BL}
+        return dataclasses.replace(view, tokens=tokens_BL), targets | found
 
     def sample(self, logits_BKV, targets) -> Array:
         """[B, K]: tokens from the generator's distribution, as the largest of logits with Gumbel noise."""

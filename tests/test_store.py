@@ -1,7 +1,6 @@
 import errno
 import json
 import os
-import pickle
 import subprocess
 import sys
 import zlib
@@ -179,15 +178,6 @@ def test_what_cannot_be_stored_is_refused():
         sentences = [(np.array([5]), np.ones(1)), (np.array(ids, np.int32), np.ones(len(ids)))]
         with pytest.raises(ValueError, match='doc7'):
             batch('train', 'doc7', sentences)
-
-
-def test_pickles_by_path(tmp_path, corpus, tokenizer):
-    store = write(tmp_path / 'store', corpus, tokenizer)
-    split = store.split('train')
-    assert len(pickle.dumps(split)) < 2000
-    index = np.arange(50)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(split)).gather(index), split.gather(index))
-    assert pickle.loads(pickle.dumps(store)).fingerprint == store.fingerprint
 
 
 def edit_meta(store, **changes):

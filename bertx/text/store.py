@@ -85,9 +85,6 @@ class TokenStore:
             self._splits[name] = Split(self.path, name, self.meta['splits'][name]['shards'])
         return self._splits[name]
 
-    def __reduce__(self):  # a worker process maps the files anew
-        return TokenStore, (self.path,)
-
     def verify(self) -> None:
         """Reads every shard through and compares its SHA-256; BadInput names the first that differs."""
         for path, shard in self._shards():
@@ -108,8 +105,6 @@ class Split:
     """
 
     def __init__(self, folder: Path, name: str, shards: Sequence[dict[str, Any]]):
-        self.name = name
-        self._origin = folder, name, shards
         batches = [read_shard(folder / shard['file'], shard) for shard in shards]
         self._tokens = _Column([view(batch.column('tokens').values) for batch in batches])
         self._word_starts = _Column([view(batch.column('word_starts').values) for batch in batches])
@@ -121,9 +116,6 @@ class Split:
         self.n_tokens = int(self._tokens.starts[-1])
         if self.sentence_starts[-1] != self.n_tokens or self.document_starts[-1] != len(self.sentence_starts) - 1:
             raise BadInput(f'{folder}: the sentences of split {name} do not add up to its tokens; prepare it again')
-
-    def __reduce__(self):  # a worker process maps the files anew
-        return Split, self._origin
 
     @functools.cached_property
     def names(self) -> list[str]:

@@ -5,7 +5,6 @@ by turn.
 """
 
 import ctypes
-import json
 import statistics
 import time
 import zlib
@@ -22,7 +21,7 @@ from bertx.config import Run
 from bertx.encoder import Encoder, count, encode
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput
-from bertx.results import read_json, write_atomically
+from bertx.results import read_json, write_json
 from bertx.sweep import Planned
 from bertx.text.pipeline import BatchSource, batches
 from bertx.text.rows import Rows
@@ -131,7 +130,7 @@ class Speeds:
             if hosts.told(arm not in known):
                 known[arm] = 1 / statistics.median(turns({'step': Training(run, store, self.mesh)}, rounds=3)['step'])
                 if hosts.leads():
-                    write_atomically(self.file, json.dumps(known, indent=1))
+                    write_json(self.file, known)
         return hosts.told(round(1e6 * known.get(arm, 0.0))) / 1e6
 
 

@@ -35,9 +35,8 @@ def _sums(tree: Any) -> list[Any]:
 
 def digest(tree: Any) -> dict[str, int]:
     """Path -> sum of the array there."""
-    paths = [
-        jax.tree_util.keystr(path, simple=True, separator='/') for path, _ in jax.tree_util.tree_leaves_with_path(tree)
-    ]
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    paths = [jax.tree_util.keystr(path, simple=True, separator='/') for path, _ in leaves]
     return {path: int(x) for path, x in zip(paths, jax.device_get(_sums(tree)), strict=True)}
 
 
@@ -69,9 +68,8 @@ class Checkpoints:
     def save(self, step: int, state: Any, about: dict[str, Any]) -> None:
         """Copies the state and returns; it is written meanwhile. about: JSON that says what the state belongs to."""
         about = about | {'digest': digest(state)}
-        self.manager.save(
-            step, args=ocp.args.Composite(state=ocp.args.PyTreeSave(state), about=ocp.args.JsonSave(about))
-        )
+        items = ocp.args.Composite(state=ocp.args.PyTreeSave(state), about=ocp.args.JsonSave(about))
+        self.manager.save(step, args=items)
 
     def restore(self, like: Any) -> tuple[int, Any] | None:
         """Step and state of the newest checkpoint that is whole, with the structure, types and shardings of `like`.

@@ -73,10 +73,6 @@ class Run:
         return self.config['train']
 
     @property
-    def evaluation(self) -> dict[str, Any]:
-        return self.config['evaluation']
-
-    @property
     def hash(self) -> str:
         """Eight hex digits over all that the numbers depend on."""
         numbers = {key: value for key, value in self.config.items() if key not in ('data', 'tune', 'budget')}
@@ -89,7 +85,7 @@ class Run:
         numbers['rows'] = numbers['rows'] | {'units': units.content(self.rows.units)}
         read = [found for objective in self.objectives.values() if (found := objective.content())]
         # Of learning and of judging; those of bertx have NUMERICS_VERSION.
-        read += [base.source(name) for name in (*self.objectives, *self.evaluation['tasks']) if ':' in name]
+        read += [base.source(name) for name in (*self.objectives, *self.config['evaluation']['tasks']) if ':' in name]
         if self.source:
             numbers['init_from'] = self.source.content
         content = json.dumps([NUMERICS_VERSION, self.fingerprint, numbers, *read], sort_keys=True)

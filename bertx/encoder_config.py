@@ -99,6 +99,10 @@ class EncoderConfig:
         """Forward FLOPs of `heads.TokenHead` at a position."""
         return 2.0 * self.table_width * (self.vocab_size + self.width)
 
+    def flops_per_class(self, classes: int) -> float:
+        """Forward FLOPs of `heads.ClassHead` at a position."""
+        return 2.0 * self.width * (self.width + classes)
+
 
 EXECUTION = ('attention', 'unroll', 'remat')
 

@@ -51,6 +51,5 @@ def relative_bias(q_BLHC, k_BLHC, place_key_RHC, place_query_RHC, rows_QK: np.nd
     content_BHQR = jnp.einsum('bqhc,rhc->bhqr', q_BLHC, place_key_RHC)
     place_BHRK = jnp.einsum('rhc,bkhc->bhrk', place_query_RHC, k_BLHC)
     rows = rows_QK[None, None]
-    return (jnp.take_along_axis(content_BHQR, rows, axis=-1) + jnp.take_along_axis(place_BHRK, rows, axis=-2)).astype(
-        jnp.float32
-    )
+    content_BHQK = jnp.take_along_axis(content_BHQR, rows, axis=-1)
+    return (content_BHQK + jnp.take_along_axis(place_BHRK, rows, axis=-2)).astype(jnp.float32)

@@ -35,16 +35,20 @@ class Features:
 
 
 @functools.lru_cache
-def _train(config: EncoderConfig, structure, options: RefitOptions):
-    """Compiled: (features, targets, table) of the training rows -> the head's parameters."""
+def compiled(config: EncoderConfig, structure, options: RefitOptions):
+    """(train, score): from features, targets and table of the training rows to the head's parameters, and from these
+    and likewise of other rows to each loss and metric per example."""
     objective = rebuilt(structure)
     head = objective.build(config)
     # Linear decay to zero, so that the last steps average out and the number of steps matters little.
     schedule = optax.linear_schedule(options.learning_rate, 0.0, options.steps)
     optimizer = optax.adamw(schedule, weight_decay=options.weight_decay)
 
+    def scores(params, x_BKD, targets, table_VE):
+        return objective.scores(functools.partial(head.apply, {'params': params}), x_BKD, table_VE, targets)
+
     def loss(params, x_BKD, targets, table_VE):
-        losses, _ = objective.scores(functools.partial(head.apply, {'params': params}), x_BKD, table_VE, targets)
+        losses, _ = scores(params, x_BKD, targets, table_VE)
         return sum(x.term.sum.sum() / jnp.maximum(x.term.weight.sum(), 1.0) for x in losses.values())
 
     @jax.jit
@@ -64,21 +68,12 @@ def _train(config: EncoderConfig, structure, options: RefitOptions):
         (params, _), _ = jax.lax.scan(step, (params, optimizer.init(params)), keys)
         return params
 
-    return train
-
-
-@functools.lru_cache
-def score_function(config: EncoderConfig, structure):
-    """Compiled: (head's parameters, features, targets, table) -> each loss and metric per example."""
-    objective = rebuilt(structure)
-    head = objective.build(config)
-
     @jax.jit
     def score(params, x_NKD, targets, table_VE) -> dict[str, Term]:
-        losses, metrics = objective.scores(functools.partial(head.apply, {'params': params}), x_NKD, table_VE, targets)
+        losses, metrics = scores(params, x_NKD, targets, table_VE)
         return {name: loss.term for name, loss in losses.items()} | metrics
 
-    return score
+    return train, score
 
 
 def refit(config: EncoderConfig, structure, options: RefitOptions, train: Features, test: Features) -> dict[str, Term]:
@@ -89,6 +84,6 @@ def refit(config: EncoderConfig, structure, options: RefitOptions, train: Featur
     # numpy would sum bfloat16 in bfloat16
     x_NKD, test_NKD = (np.asarray(x, np.float32) for x in (train.x_NKD, test.x_NKD))
     center, spread = x_NKD.mean((0, 1)), x_NKD.std((0, 1)) + 1e-6
-    params = _train(config, structure, options)((x_NKD - center) / spread, train.targets, train.table_VE)
-    score = score_function(config, structure)
+    fit, score = compiled(config, structure, options)
+    params = fit((x_NKD - center) / spread, train.targets, train.table_VE)
     return jax.device_get(score(params, (test_NKD - center) / spread, test.targets, test.table_VE))

@@ -41,6 +41,10 @@ def write_atomically(path: epath.Path, content: str | bytes) -> None:
     partial.replace(path)
 
 
+def write_json(path: epath.Path, content: Any, sort_keys: bool = False) -> None:
+    write_atomically(path, json.dumps(content, indent=1, sort_keys=sort_keys))
+
+
 def _append(path: epath.Path, text: str) -> None:
     if '://' in str(path):  # a bucket's files cannot be appended to, only written anew
         write_atomically(path, (path.read_text() if path.exists() else '') + text)
@@ -79,19 +83,19 @@ class RunFolder:
     @by_one
     def start(self, run: Run, tokenizer: Tokenizer) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.path / 'config.json', json.dumps(run.config, indent=1, sort_keys=True))
-        write_atomically(self.path / 'encoder.json', json.dumps(dataclasses.asdict(run.encoder), indent=1))
+        write_json(self.path / 'config.json', run.config, sort_keys=True)
+        write_json(self.path / 'encoder.json', dataclasses.asdict(run.encoder))
         write_atomically(self.path / 'tokenizer.json', tokenizer.text)
         file, content = self.path / 'provenance.json', provenance()
         content['tokenizer'] = tokenizer.fingerprint
         if isinstance(run, Run):
             content['corpus'] = run.fingerprint
         if about := getattr(run, 'about', None):  # of fine-tuning
-            write_atomically(self.path / 'heads.json', json.dumps(about, indent=1))
+            write_json(self.path / 'heads.json', about)
         if file.exists():  # what began the run stays; each start since is listed in it
             first = read_json(file)
             content = first | {'resumed': [*first.get('resumed', []), content]}
-        write_atomically(file, json.dumps(content, indent=1))
+        write_json(file, content)
 
     def read(self, name: str) -> dict[str, Any]:
         """One of the run's JSON files, empty while it is not there."""
@@ -109,9 +113,9 @@ class RunFolder:
         if not file.exists():
             return None
         result, further = read_json(file), self.read('downstream.json')  # of runs that were fine-tuned from it
-        return (
-            result | {'values': [*result['values'], *further['values']]} if further and 'values' in result else result
-        )
+        if further and 'values' in result:
+            result['values'] += further['values']
+        return result
 
     @property
     def done(self) -> bool:
@@ -176,15 +180,13 @@ class RunFolder:
         """Per-example values, then the result that makes the run count as done."""
         for m in measurements:
             self.keep(m.task, m.head, m.split, m.metric, m.sum_N, m.weight_N)
-        result = {'status': 'done', **about, 'values': [m.record() for m in measurements]}
-        write_atomically(self.path / 'result.json', json.dumps(result, indent=1))
+        values = [m.record() for m in measurements]
+        write_json(self.path / 'result.json', {'status': 'done', **about, 'values': values})
 
     @by_one
     def fail(self, about: dict[str, Any], reason: str) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(
-            self.path / 'result.json', json.dumps({'status': 'failed', 'reason': reason, **about}, indent=1)
-        )
+        write_json(self.path / 'result.json', {'status': 'failed', 'reason': reason, **about})
 
     def keep(self, task: str, head: str, split: str, metric: str, sum_N: np.ndarray, weight_N: np.ndarray) -> None:
         """For `predictions`; whole or not at all, as others may read it."""
@@ -210,9 +212,8 @@ def provenance() -> dict[str, Any]:
     def git(*words: str) -> str | None:
         try:
             root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-            return subprocess.run(
-                ('git', '-C', root, *words), capture_output=True, text=True, check=True
-            ).stdout.strip()
+            found = subprocess.run(('git', '-C', root, *words), capture_output=True, text=True, check=True)
+            return found.stdout.strip()
         except (OSError, subprocess.CalledProcessError):
             return None  # installed without its history
 

@@ -13,9 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from bertx.errors import BadInput, at_least
-from bertx.types import Array, Example, Vocabulary
-from bertx.units import (
+from bertx.cuts import (
     Cut,
     Selected,
     begins,
@@ -33,6 +31,8 @@ from bertx.units import (
     tiles,
     unbiased,
 )
+from bertx.errors import BadInput, at_least
+from bertx.types import Array, Example, Vocabulary
 
 
 @struct.dataclass
@@ -66,10 +66,15 @@ class Selector:
         """The fewest slots that do for rows of this length."""
         return min(length, math.ceil(float(self.rate) * length - 1e-6) + self.spare)
 
-    def slots(self, length: int) -> int:
-        """Static k: `least` in buckets, so that near rates share a compilation."""
-        bucket = max(4, length // 32)
-        return min(length, -(-self.least(length) // bucket) * bucket)
+    def slots(self, length: int, given: int = 0, name: str = 'k') -> int:
+        """Static k: what is given, or `least` in buckets, so that near rates share a compilation.
+
+        Raises BadInput where fewer are given than will do.
+        """
+        least, bucket = self.least(length), max(4, length // 32)
+        if 0 < given < least:
+            raise BadInput(f'{name} is {given}; for rows of {length} the rate needs {least} or more')
+        return min(length, given or -(-least // bucket) * bucket)
 
     def __call__(self, key, example: Example, vocab: Vocabulary, k: int) -> Selected:
         u_4L = jax.random.uniform(key, (4, len(example.tokens)))  # all in one: threefry takes long to compile

@@ -17,11 +17,11 @@ from bertx import budget, hosts, locks, parallel, train
 from bertx.config import EXECUTION, Run, flat, make_run, plain, prepare_options
 from bertx.errors import BadInput, unknown
 from bertx.evaluate import Suite
-from bertx.results import RunFolder, read_json, write_atomically
+from bertx.results import RunFolder, read_json, write_json
 from bertx.text import leakage
 from bertx.text.plan import RowOptions
 from bertx.text.prepare import prepare
-from bertx.text.store import TokenStore, check_tokenizer
+from bertx.text.store import TokenStore
 from bertx.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -132,28 +132,24 @@ class Stores:
     """Token stores, prepared where they are first wanted."""
 
     def __init__(self, workdir: epath.Path):
-        self.workdir = workdir
-        self.open = functools.cache(self._open)
+        self.workdir, self.open = workdir, functools.cache(self._open)
 
     def __call__(self, config) -> TokenStore:
         return self.open(config.data.store, prepare_options(config))
 
     def _open(self, path: str, options) -> TokenStore:
-        store = self._find(path, options)
-        store.verify()  # a second for each GB
-        return store
-
-    def _find(self, path: str, options) -> TokenStore:
         if path:
             store = TokenStore(path)
             if options.tokenizer:
-                check_tokenizer(store, Tokenizer.load(options.tokenizer, options.lowercase))
-            return store
-        content = json.dumps(dataclasses.asdict(options), sort_keys=True)
-        # It is mapped into memory, so of a bucket's workdir each host has its own.
-        folder = epath.Path('data') if '://' in str(self.workdir) else self.workdir / 'data'
-        with hosts.one_first(), locks.turn_in(folder):
-            return prepare(options, str(folder / hashlib.sha256(content.encode()).hexdigest()[:8]))
+                store.check_made_with(Tokenizer.load(options.tokenizer, options.lowercase))
+        else:
+            content = json.dumps(dataclasses.asdict(options), sort_keys=True)
+            # It is mapped into memory, so of a bucket's workdir each host has its own.
+            folder = epath.Path('data') if '://' in str(self.workdir) else self.workdir / 'data'
+            with hosts.one_first(), locks.turn_in(folder):
+                store = prepare(options, str(folder / hashlib.sha256(content.encode()).hexdigest()[:8]))
+        store.verify()  # a second for each GB
+        return store
 
 
 def plan(config: ConfigDict, points: Sweep, workdir: epath.Path, speed: Speed | None = None) -> list[Planned]:
@@ -194,9 +190,7 @@ def check_workdir(workdir: epath.Path, name: str, config: ConfigDict) -> None:
     file, mine = workdir / 'sweep.json', {'sweep': name, 'config': plain(config)}
     if not file.exists():
         return
-    theirs = read_json(file)
-    if not isinstance(theirs, dict) or 'runs' not in theirs:
-        raise BadInput(f'{file} lists no runs; delete it, and the sweep writes it again')
+    theirs = _recorded(file)
     for key in ('runs', 'about'):
         theirs.pop(key, None)
     mine, theirs = flat(mine), flat(theirs)
@@ -217,7 +211,7 @@ def record(workdir: epath.Path, name: str, config: ConfigDict, planned: list[Pla
     """
     check_workdir(workdir, name, config)
     content = {'sweep': name, 'config': plain(config), 'runs': [p.id for p in planned], 'about': about}
-    write_atomically(workdir / 'sweep.json', json.dumps(content, indent=1))
+    write_json(workdir / 'sweep.json', content)
 
 
 def runs_of(workdir: epath.Path) -> list[RunFolder]:
@@ -225,10 +219,14 @@ def runs_of(workdir: epath.Path) -> list[RunFolder]:
     file = workdir / 'sweep.json'
     if not file.exists():
         raise BadInput(f'--workdir={workdir} holds no sweep.json; give the folder of a sweep')
+    return [RunFolder(workdir / 'runs' / name) for name in _recorded(file)['runs']]
+
+
+def _recorded(file: epath.Path) -> dict[str, Any]:
     found = read_json(file)
     if not isinstance(found, dict) or not isinstance(found.get('runs'), list):
         raise BadInput(f'{file} lists no runs; delete it, and the sweep writes it again')
-    return [RunFolder(workdir / 'runs' / name) for name in found['runs']]
+    return found
 
 
 def describe(planned: list[Planned]) -> list[str]:

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from bertx.config import flat, plain
 from bertx.errors import BadInput
-from bertx.results import RunFolder, write_atomically
+from bertx.results import RunFolder, write_json
 from bertx.sweep import Planned, Sweep, overlay, prod
 
 FILE = 'tune.json'
@@ -28,7 +28,8 @@ def trials(config: ConfigDict, grid: Sweep) -> Sweep:
         raise BadInput(f'config.tune.seeds has {common[0]}, which is reported; seeds that are not would do')
     if clash := next((point for point in grid if t.key in point), None):
         raise BadInput(f'config.tune.key is {t.key}, which the sweep sets to {clash[t.key]}; one of them would do')
-    arms = {json.dumps(_without(point), sort_keys=True): _without(point) for point in grid}
+    seedless = [{key: value for key, value in point.items() if key != 'seed'} for point in grid]
+    arms = {json.dumps(point, sort_keys=True): point for point in seedless}
     steps: Sweep = [{'train.steps': t.steps, 'budget.of': ''}] if t.steps else [{}]
     return prod(list(arms.values()), [{t.key: value} for value in t['values']], [{'seed': s} for s in t.seeds], steps)
 
@@ -70,7 +71,7 @@ def choose(config: ConfigDict, grid: Sweep, planned: list[Planned], workdir: epa
             'chosen': best, 'tried': means, 'at the edge': best in (min(means), max(means))
         }  # fmt: skip
     about = {'key': t.key, 'metric': t.metric or 'loss', 'seeds': list(t.seeds), 'arms': said}
-    write_atomically(workdir / FILE, json.dumps(about, indent=1))
+    write_json(workdir / FILE, about)
     return chosen
 
 
@@ -89,10 +90,6 @@ def falls(p: Planned, metric: str) -> bool:
     task, _, name = metric.partition('/')
     losses = {t.name: t.losses for t in p.suite.own_tasks(p.run)}
     return not name or 'perplexity' in name or name in losses[task]
-
-
-def _without(point: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in point.items() if key != 'seed'}
 
 
 def _rest(arm: str, config: dict[str, Any], t) -> str:

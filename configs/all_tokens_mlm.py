@@ -11,6 +11,5 @@ from configs import base
 def get_config(size: str = 'tiny'):
     config = base.get_config(size)
     config.objectives = {'all_tokens_mlm': {'weight': 1.0, 'width': 0.25}}
-    config.evaluation.tasks = ('mlm', 'nsp', 'sop', 'random_token')
-    config.evaluation.refit.tasks = ('mlm', 'nsp', 'sop', 'random_token')
+    config.evaluation.tasks = config.evaluation.refit.tasks = ('mlm', 'nsp', 'sop', 'random_token')
     return config

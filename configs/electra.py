@@ -12,6 +12,5 @@ from configs import base
 def get_config(size: str = 'tiny'):
     config = base.get_config(size)
     config.objectives = {'electra': {'weight': 50.0, 'width': 0.25, 'embeddings': 'tied', 'variant': 'clean'}}
-    config.evaluation.tasks = ('mlm', 'nsp', 'sop', 'random_token')
-    config.evaluation.refit.tasks = ('mlm', 'nsp', 'sop', 'random_token')
+    config.evaluation.tasks = config.evaluation.refit.tasks = ('mlm', 'nsp', 'sop', 'random_token')
     return config

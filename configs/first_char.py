@@ -13,6 +13,5 @@ from configs import base
 def get_config(size: str = 'tiny'):
     config = base.get_config(size)
     config.objectives = {'first_char': {}}
-    config.evaluation.tasks = ('mlm', 'nsp', 'sop', 'first_char')
-    config.evaluation.refit.tasks = ('mlm', 'nsp', 'sop', 'first_char')
+    config.evaluation.tasks = config.evaluation.refit.tasks = ('mlm', 'nsp', 'sop', 'first_char')
     return config

@@ -10,8 +10,8 @@
 import os
 import pathlib
 
-from bertx.errors import unknown
-from bertx.sweep import Sweep, prod, seeds
+from bertx.errors import one_of
+from bertx.sweep import Sweep, chain, prod, seeds
 from configs import base
 from configs.finetune import quick, real
 from configs.sweeps import nsp_vs_sop
@@ -26,32 +26,24 @@ def at(scale: str, steps: int = 300, paper=None, tasks=('mlm',), refit=(), famil
 
     tasks: that the arms are measured on; refit: those of them that some arms have no head for, or not one alike.
     """
-    config = _at(scale, steps, paper, family)
-    config.evaluation.tasks, config.evaluation.refit.tasks = tasks, refit
-    return config
-
-
-def _at(scale: str, steps: int, paper, family: str):
+    one_of('the scale of a preset', scale, SCALES)
     if scale == 'tiny':
         config = nsp_vs_sop.get_config('tiny')
         config.encoder.family = family
-        config.train.steps = steps
-        config.train.validate_every = steps
+        config.train.update(steps=steps, validate_every=steps)
         config.evaluation.update(test_rows=2048, validation_rows=256)
         config.evaluation.refit.update(rows=2048, steps=200)
-        return config
-    if scale == 'small':
+    elif scale == 'small':
         config = base.get_config('small')
         config.rows.length = 128
         config.encoder.precision = 'bfloat16'
         config.optimizer.update(learning_rate=5e-4, warmup=0.06)
         config.train.update(batch=256, steps=50_000, dropout=0.0, attention_dropout=0.0)
-        return config
-    if scale != 'paper':
-        raise unknown('the scale of a preset', scale, SCALES)
-    config = bert()
-    if paper:
-        paper(config)
+    else:
+        config = bert()
+        if paper:
+            paper(config)
+    config.evaluation.tasks, config.evaluation.refit.tasks = tasks, refit
     return config
 
 
@@ -111,9 +103,9 @@ def dinkytrain(config) -> None:
     config.train.update(batch=4096, steps=23_000, micro_batches=4)
 
 
-def runs(arms: Sweep) -> Sweep:
+def runs(*arms: Sweep) -> Sweep:
     """Every arm with three seeds."""
-    return prod(arms, seeds(3))
+    return prod(chain(*arms), seeds(3))
 
 
 def get_downstream():

@@ -13,6 +13,5 @@ from configs import base
 def get_config(size: str = 'tiny'):
     config = base.get_config(size)
     config.objectives = {'shuffled_random': {}}
-    config.evaluation.tasks = ('mlm', 'nsp', 'sop', 'shuffled_random')
-    config.evaluation.refit.tasks = ('mlm', 'nsp', 'sop', 'shuffled_random')
+    config.evaluation.tasks = config.evaluation.refit.tasks = ('mlm', 'nsp', 'sop', 'shuffled_random')
     return config

@@ -12,6 +12,5 @@ from configs import base
 def get_config(size: str = 'tiny'):
     config = base.get_config(size)
     config.objectives = {'shuffled_token': {}}
-    config.evaluation.tasks = ('mlm', 'nsp', 'sop', 'shuffled_token')
-    config.evaluation.refit.tasks = ('mlm', 'nsp', 'sop', 'shuffled_token')
+    config.evaluation.tasks = config.evaluation.refit.tasks = ('mlm', 'nsp', 'sop', 'shuffled_token')
     return config

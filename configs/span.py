@@ -14,6 +14,5 @@ def get_config(size: str = 'tiny'):
     config.rows.format = 'doc_sentences'
     config.rows.short_probability = 0.0
     config.objectives = {'mlm': {'select': {'name': 'spans'}, 'replace_by': {'name': 'split', 'per': 'unit'}}}
-    config.evaluation.tasks = ('mlm',)
-    config.evaluation.refit.tasks = ('mlm',)
+    config.evaluation.tasks = config.evaluation.refit.tasks = ('mlm',)
     return config

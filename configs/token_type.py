@@ -12,6 +12,5 @@ from configs import base
 def get_config(size: str = 'tiny'):
     config = base.get_config(size)
     config.objectives = {'token_type': {}}
-    config.evaluation.tasks = ('mlm', 'nsp', 'sop', 'token_type')
-    config.evaluation.refit.tasks = ('mlm', 'nsp', 'sop', 'token_type')
+    config.evaluation.tasks = config.evaluation.refit.tasks = ('mlm', 'nsp', 'sop', 'token_type')
     return config

@@ -10,7 +10,6 @@ head on all positions and on the predicted ones. The table goes to the terminal,
 
 import functools
 import importlib.util
-import json
 
 import jax
 from absl import flags
@@ -20,7 +19,7 @@ from rich.table import Table
 from bertx import benchmark, parallel, sweep
 from bertx.errors import BadInput
 from bertx.families import FAMILIES, encoder_of
-from bertx.results import write_atomically
+from bertx.results import write_json
 from experiments import cli, peer
 from experiments.config_file import ConfigFile
 
@@ -69,7 +68,7 @@ def main() -> int:
         table.add_row(*map(show, row))
     cli.console.print(table)
     workdir.mkdir(parents=True, exist_ok=True)
-    write_atomically(workdir / 'benchmark.json', json.dumps(lines, indent=1))
+    write_json(workdir / 'benchmark.json', lines)
     return cli.DONE
 
 

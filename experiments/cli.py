@@ -85,6 +85,13 @@ def _parse(required: tuple[str, ...]) -> None:
         raise BadInput(f'--config: there is no file {path}')
 
 
+def ended(failed: dict[str, str]) -> int:
+    """The exit code of a command that has done runs, after it says which of them failed and why."""
+    for name, reason in failed.items():
+        console.print(f'failed: {name}: {reason}', style='red', highlight=False)
+    return SOME_FAILED if failed else DONE
+
+
 @contextlib.contextmanager
 def bar(title: str, steps: int, tokens_per_step: int):
     """A progress bar; its value is called with the step and the latest numbers."""

@@ -10,7 +10,6 @@ documents.
 """
 
 import dataclasses
-import json
 
 import jax
 from absl import flags
@@ -22,7 +21,7 @@ from bertx.config import Run, make_run
 from bertx.errors import BadInput
 from bertx.evaluate import Measurement, Suite
 from bertx.pretrained import Pretrained, token_head
-from bertx.results import write_atomically
+from bertx.results import write_json
 from bertx.step import State
 from experiments import cli
 
@@ -68,8 +67,7 @@ def main() -> int:
         for name, value in m.shown.items():
             table.add_row(m.task, m.head, name, f'{value:.4f}', f'{len(m.sum_N):,}')
     cli.console.print(table)
-    values = [m.record() for m in found]
-    write_atomically(workdir / 'evaluation.json', json.dumps({'from': FROM.value, 'values': values}, indent=1))
+    write_json(workdir / 'evaluation.json', {'from': FROM.value, 'values': [m.record() for m in found]})
     return cli.DONE
 
 

@@ -37,9 +37,7 @@ def main() -> int:
     for p in planned:
         for name in (p.folder.result or {}).get('collapsed', ()):
             cli.console.print(f'failed run: {p.id} says the same of every example of {name}', style='red')
-    for name, reason in failed.items():
-        cli.console.print(f'failed: {name}: {reason}', style='red', highlight=False)
-    return cli.SOME_FAILED if failed else cli.DONE
+    return cli.ended(failed)
 
 
 if __name__ == '__main__':

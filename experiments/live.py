@@ -31,7 +31,7 @@ class View:
         if result and result['status'] == 'done':
             self.done.add(p.id)
             return 'done'
-        if '://' not in str(p.folder.path) and leases.held(p.folder.path):
+        if leases.held(p.folder.path):
             return 'running'
         return 'failed' if result else 'waiting'
 

@@ -23,7 +23,7 @@ from ml_collections import ConfigDict
 from bertx import benchmark, hosts, parallel, sweep, train, tune
 from bertx.errors import BadInput
 from bertx.report import published
-from bertx.scheduling import cluster, engine, slices
+from bertx.scheduling import cluster, engine, outcomes, slices
 from bertx.tasks import downstream
 from experiments import cli, devices, dry_run, live, report
 from experiments.config_file import ConfigFile
@@ -39,7 +39,7 @@ RETRIES = {
     kind: flags.DEFINE_integer(
         f'retry_{kind.replace(" ", "_")}', count, f'How often a run that ended {kind} goes on.', lower_bound=0
     )
-    for kind, count in engine.LIMITS.items()
+    for kind, count in outcomes.LIMITS.items()
 }
 
 
@@ -76,8 +76,8 @@ def run_all(progress: engine.Progress, begun: float | None = None) -> tuple[list
         if not DRY_RUN.value:
             cli.console.print(f'{len(trials)} runs that choose {config.tune.key}', highlight=False)
             tried = done_with(trials, progress, begun)
-            if FAIL_FAST.value and tried.failed:
-                return [], tried.failed  # nothing that a table could be made of
+            if FAIL_FAST.value and tried.outcomes.failed:
+                return [], tried.outcomes.failed  # nothing that a table could be made of
             grid = tune.choose(config, grid, trials, workdir)
         else:
             cli.console.print(f'first {len(trials)} runs choose {config.tune.key}:', highlight=False)
@@ -95,9 +95,9 @@ def run_all(progress: engine.Progress, begun: float | None = None) -> tuple[list
     if 'published' in file:
         published.record(workdir, file.call('published'))
     worker = done_with(planned, progress, begun)
-    if further and hosts.leads() and not (FAIL_FAST.value and worker.failed):
+    if further and hosts.leads() and not (FAIL_FAST.value and worker.outcomes.failed):
         worker.afterwards(planned, lambda p: downstream.attach(p.folder, *further, cli.bar))
-    return planned, worker.failed
+    return planned, worker.outcomes.failed
 
 
 def done_with(planned: list[sweep.Planned], progress: engine.Progress, begun: float | None) -> engine.Engine:
@@ -106,7 +106,7 @@ def done_with(planned: list[sweep.Planned], progress: engine.Progress, begun: fl
     workdir = planned[0].folder.path.parent
     workdir.mkdir(parents=True, exist_ok=True)
     shown = live.view(planned) if progress is live.quiet and flags.FLAGS.engine == 'local' else contextlib.nullcontext()
-    with shown, contextlib.suppress(engine.Ended):
+    with shown, contextlib.suppress(outcomes.Ended):
         if TOGETHER.value > 1:
             worker.in_groups(planned, TOGETHER.value)
         worker(planned)
@@ -121,7 +121,7 @@ def main() -> int:
         start = functools.partial(slices.run, kind=SLICE.value) if SLICE.value else cluster.run
         start(
             'experiments.sweep:work', sys.argv, WORKERS.value,
-            address=ADDRESS.value, deaths=RETRIES[engine.PREEMPTED].value,
+            address=ADDRESS.value, deaths=RETRIES[outcomes.PREEMPTED].value,
         )  # fmt: skip
     if SLICE.value:
         # What is left is to plan and to tell; and on a TPU host jax would wait for those of the other hosts.
@@ -134,9 +134,7 @@ def main() -> int:
     cli.console.print(f'{len(planned)} runs, {train.compilations()} training steps compiled', highlight=False)
     if planned and hosts.leads():
         report.write(epath.Path(cli.workdir()), [p.folder for p in planned])
-    for name, reason in failed.items():
-        cli.console.print(f'failed: {name}: {reason}', style='red', highlight=False)
-    return cli.SOME_FAILED if failed else cli.DONE
+    return cli.ended(failed)
 
 
 if __name__ == '__main__':

@@ -18,7 +18,7 @@ from bertx import sweep, train
 from bertx.budget import electra_flops
 from bertx.errors import BadInput
 from bertx.preemption import Stopped
-from bertx.scheduling import engine, leases
+from bertx.scheduling import engine, leases, outcomes
 from bertx.sweep import arm, chain, prod, seeds, subsample, when, zip_
 from bertx.watch import NotFinite
 from experiments import dry_run
@@ -34,7 +34,7 @@ def planned(store, tmp_path):
 
 def finish(p, *_, **more):
     p.folder.path.mkdir(parents=True, exist_ok=True)
-    p.folder.finish(engine.about(p, 1) | more, [])
+    p.folder.finish(outcomes.about(p, 1) | more, [])
 
 
 def test_a_clock_that_is_ahead_takes_no_live_run(tmp_path, monkeypatch):
@@ -103,7 +103,7 @@ def test_a_holder_on_another_machine_lives_as_long_as_it_beats(tmp_path):
 
 def test_what_has_failed_elsewhere_is_not_tried_again(planned, monkeypatch):
     begun = time.time()
-    planned[0].folder.fail(engine.about(planned[0], 3) | {'ended': begun + 1}, 'no luck')
+    planned[0].folder.fail(outcomes.about(planned[0], 3) | {'ended': begun + 1}, 'no luck')
     monkeypatch.setattr(engine, 'run_one', lambda p, *_: finish(p))
     assert engine.Engine(silent, begun=begun)(planned) == {planned[0].id: 'no luck'}
     assert engine.Engine(silent, begun=begun + 2)(planned) == {}
@@ -130,11 +130,11 @@ def test_several_engines_do_each_run_once(planned, monkeypatch):
 @pytest.mark.parametrize(
     ('error', 'kind'),
     [
-        (ValueError('?'), engine.FAILED),
-        (NotFinite('nan'), engine.NOT_FINITE),
-        (MemoryError(), engine.MEMORY),
-        (RuntimeError('RESOURCE_EXHAUSTED: Out of memory allocating'), engine.MEMORY),
-        (BadInput('the training step does not fit: 22 of 15 GiB'), engine.MEMORY),
+        (ValueError('?'), outcomes.FAILED),
+        (NotFinite('nan'), outcomes.NOT_FINITE),
+        (MemoryError(), outcomes.MEMORY),
+        (RuntimeError('RESOURCE_EXHAUSTED: Out of memory allocating'), outcomes.MEMORY),
+        (BadInput('the training step does not fit: 22 of 15 GiB'), outcomes.MEMORY),
     ],
 )
 def test_failures_are_told_apart_and_tried_again_by_limits_of_their_own(planned, monkeypatch, error, kind):
@@ -157,7 +157,7 @@ def test_failures_are_told_apart_and_tried_again_by_limits_of_their_own(planned,
 def test_a_failure_elsewhere_is_not_tried_again_by_an_engine_that_was_there(planned, monkeypatch):
     worker = engine.Engine(silent)
     time.sleep(0.2)
-    planned[0].folder.fail(engine.about(planned[0], 0) | {'ended': worker.begun + 0.1}, 'no luck')
+    planned[0].folder.fail(outcomes.about(planned[0], 0) | {'ended': worker.outcomes.begun + 0.1}, 'no luck')
     monkeypatch.setattr(engine, 'run_one', finish)
     assert worker(planned) == {planned[0].id: 'no luck'}
     assert not engine.Engine(silent)(planned)
@@ -169,12 +169,12 @@ def test_fail_fast_begins_no_other(planned, monkeypatch):
 
     monkeypatch.setattr(engine, 'run_one', fail)
     worker = engine.Engine(silent, fail_fast=True)
-    with pytest.raises(engine.Ended):
+    with pytest.raises(outcomes.Ended):
         worker(planned)
-    assert list(worker.failed) == [planned[0].id]
+    assert list(worker.outcomes.failed) == [planned[0].id]
     assert planned[1].folder.result is None
-    other = engine.Engine(silent, fail_fast=True, begun=worker.begun)  # which was there when it failed
-    with pytest.raises(engine.Ended):
+    other = engine.Engine(silent, fail_fast=True, begun=worker.outcomes.begun)  # which was there when it failed
+    with pytest.raises(outcomes.Ended):
         other(planned)
     assert planned[1].folder.result is None
 
@@ -182,18 +182,18 @@ def test_fail_fast_begins_no_other(planned, monkeypatch):
 def test_fail_fast_looks_at_the_others_before_each_run(planned, monkeypatch):
     def meanwhile(p, *_):
         planned[0].folder.path.mkdir(parents=True, exist_ok=True)
-        planned[0].folder.fail(engine.about(planned[0], 0) | {'ended': time.time()}, 'no luck')
+        planned[0].folder.fail(outcomes.about(planned[0], 0) | {'ended': time.time()}, 'no luck')
         finish(p)
 
     monkeypatch.setattr(engine, 'run_one', meanwhile)
     worker = engine.Engine(silent, fail_fast=True)
-    with pytest.raises(engine.Ended), leases.lease(planned[0].folder.path):  # another process is at the first
+    with pytest.raises(outcomes.Ended), leases.lease(planned[0].folder.path):  # another process is at the first
         worker(planned)
     assert planned[1].folder.done and planned[2].folder.result is None
 
 
 def test_who_is_asked_to_stop_is_preempted():
-    assert engine.kind_of(Stopped()) == engine.PREEMPTED != engine.kind_of(KeyboardInterrupt())
+    assert outcomes.kind_of(Stopped()) == outcomes.PREEMPTED != outcomes.kind_of(KeyboardInterrupt())
 
 
 def test_what_others_have_tried_counts(planned, monkeypatch):
@@ -201,9 +201,9 @@ def test_what_others_have_tried_counts(planned, monkeypatch):
         raise ValueError('?')
 
     monkeypatch.setattr(engine, 'run_one', fail)
-    worker = engine.Engine(silent, {engine.FAILED: 1})
+    worker = engine.Engine(silent, {outcomes.FAILED: 1})
     planned[0].folder.path.mkdir(parents=True)
-    engine.Engine(silent).record(planned[0], engine.FAILED, '?')
+    engine.Engine(silent).outcomes.record(planned[0], outcomes.FAILED, '?')
     assert list(worker(planned[:1])) == [planned[0].id]
     assert len(planned[0].folder.attempts()) == 2
 
@@ -215,19 +215,19 @@ def test_a_person_may_interrupt_as_often_as_they_like(planned, monkeypatch):
     monkeypatch.setattr(engine, 'run_one', interrupt)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            engine.Engine(silent, {engine.PREEMPTED: 0})(planned)
+            engine.Engine(silent, {outcomes.PREEMPTED: 0})(planned)
     monkeypatch.setattr(engine, 'run_one', finish)
-    assert not engine.Engine(silent, {engine.PREEMPTED: 0})(planned)
+    assert not engine.Engine(silent, {outcomes.PREEMPTED: 0})(planned)
 
 
 def test_a_run_whose_workers_die_again_and_again_is_given_up(planned, monkeypatch):
     monkeypatch.setattr(engine, 'run_one', finish)
     planned[0].folder.path.mkdir(parents=True)
     for _ in range(3):
-        engine.Engine(silent).record(planned[0], engine.PREEMPTED, 'gone')
-    failed = engine.Engine(silent, {engine.PREEMPTED: 2})(planned)
+        engine.Engine(silent).outcomes.record(planned[0], outcomes.PREEMPTED, 'gone')
+    failed = engine.Engine(silent, {outcomes.PREEMPTED: 2})(planned)
     assert list(failed) == [planned[0].id]
-    assert planned[0].folder.result['kind'] == engine.PREEMPTED
+    assert planned[0].folder.result['kind'] == outcomes.PREEMPTED
 
 
 def test_runs_together_are_what_they_are_alone(store, tmp_path):
@@ -242,8 +242,8 @@ def test_runs_together_are_what_they_are_alone(store, tmp_path):
     worker = engine.Engine(silent)
     worker.in_groups(together, 4)
     assert train.compilations() == before + 1
-    assert list(worker.failed) == [together[1].id]
-    assert together[1].folder.result['kind'] == engine.NOT_FINITE
+    assert list(worker.outcomes.failed) == [together[1].id]
+    assert together[1].folder.result['kind'] == outcomes.NOT_FINITE
     assert len(together) == 3
     for one, other in zip(alone, together, strict=True):
         if one.folder.done:
@@ -251,7 +251,7 @@ def test_runs_together_are_what_they_are_alone(store, tmp_path):
             np.testing.assert_allclose(*lines, rtol=1e-4)
             np.testing.assert_allclose(list(values(one).values()), list(values(other).values()), atol=0.05)
             assert other.folder.checkpoints.exists()
-    assert worker(together) == worker.failed  # nothing is left to do
+    assert worker(together) == worker.outcomes.failed  # nothing is left to do
 
 
 def test_conditions_and_samples():
@@ -336,7 +336,7 @@ def test_the_view_reads_the_folders(planned):
 
     shown = View(planned)
     finish(planned[0])
-    planned[1].folder.fail(engine.about(planned[1], 0), 'no luck')
+    planned[1].folder.fail(outcomes.about(planned[1], 0), 'no luck')
     with contextlib.ExitStack() as stack:
         stack.enter_context(leases.lease(planned[2].folder.path))
         planned[2].folder.append('metrics.jsonl', {'step': 3, 'split': 'train', 'loss': 1.5})

@@ -1,7 +1,6 @@
 import errno
 import json
 import os
-import pickle
 import subprocess
 import sys
 import zlib
@@ -14,7 +13,7 @@ import pytest
 
 from bertx.errors import BadInput
 from bertx.text import writer as module
-from bertx.text.store import TokenStore, _Column, check_tokenizer
+from bertx.text.store import TokenStore, _Column
 from bertx.text.tokenizer import Tokenizer
 from bertx.text.writer import StoreWriter, columns
 
@@ -181,15 +180,6 @@ def test_what_cannot_be_stored_is_refused():
             batch('train', 'doc7', sentences)
 
 
-def test_pickles_by_path(tmp_path, corpus, tokenizer):
-    store = write(tmp_path / 'store', corpus, tokenizer)
-    split = store.split('train')
-    assert len(pickle.dumps(split)) < 2000
-    index = np.arange(50)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(split)).gather(index), split.gather(index))
-    assert pickle.loads(pickle.dumps(store)).fingerprint == store.fingerprint
-
-
 def edit_meta(store, **changes):
     path = store / 'meta.json'
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
@@ -248,9 +238,9 @@ def test_other_bad_questions(tmp_path, corpus, tokenizer):
     store = write(tmp_path / 'store', corpus, tokenizer)
     with pytest.raises(BadInput, match="split 'valid' is unknown; did you mean 'validation'"):
         store.split('valid')
-    check_tokenizer(store, tokenizer)
+    store.check_made_with(tokenizer)
     with pytest.raises(BadInput, match='made with tokenizer'):
-        check_tokenizer(store, Tokenizer.train(['other words'], 60))
+        store.check_made_with(Tokenizer.train(['other words'], 60))
     with pytest.raises(BadInput, match='already exists'):
         write(tmp_path / 'store', corpus, tokenizer)
 

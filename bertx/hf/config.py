@@ -199,10 +199,8 @@ def _read_modernbert(settings: Settings) -> dict[str, Any]:
             )
         rope = Settings(own, f'{settings.where}: rope_parameters.{kind}')
         rope.must('rope_type', 'default')
-        if (
-            field != 'rotary_base' and key in settings.content and settings.content[key] is None
-        ):  # transformers before 5: as the global one
-            default = fields['rotary_base']
+        if field == 'local_rotary_base' and settings.content.get(key, default) is None:
+            default = fields['rotary_base']  # transformers before 5: as the global one
         fields[field] = float(rope.number('rope_theta', settings.number(key, default)))
     settings.must('rope_scaling', None, {})
     return fields

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 from flax import struct
 
 from bertx import heads, losses
+from bertx.cuts import text
 from bertx.encoder_config import EncoderConfig
 from bertx.objectives.generator import GeneratorObjective
 from bertx.types import Loss, Term
-from bertx.units import text
 
 
 class CopyHead(nn.Module):
@@ -56,9 +56,8 @@ class AllTokensMLM(GeneratorObjective):
     def features(self, encoded, targets):
         return encoded.for_tokens
 
-    def scores(self, head, x_BKD, table_VE, targets):
-        own, metrics = self.generator_scores(targets)
-        x_BLE, bias_V, copy_BL = head.head(x_BKD)
+    def head_scores(self, head, x_BKD, table_VE, targets):
+        x_BLE, bias_V, copy_BL = head(x_BKD)
         names = ('tokens', 'fake', 'masked', 'scored', 'input')
         arrays = {'x': x_BLE, 'copy': copy_BL} | {name: targets[name] for name in names}
 
@@ -78,7 +77,7 @@ class AllTokensMLM(GeneratorObjective):
             'copied_fakes': losses.term(jax.nn.sigmoid(copy_BL), targets['fake']),
             'copied_originals': losses.term(jax.nn.sigmoid(copy_BL), original_BL),
         }
-        return own | {'loss': Loss(self.weight, found.pop('loss'))}, metrics | found | copied
+        return {'loss': Loss(self.weight, found.pop('loss'))}, found | copied
 
     def flops(self, config, length):
         return super().flops(config, length) + length * config.flops_per_prediction

@@ -117,10 +117,8 @@ class Objective:
         """Losses and metrics from the features alone: here of a classifier, whose coefficient is the field `weight`.
         Objectives that need more have `terms` of their own."""
         logits, label, weight = head(x_BKD, table_VE), targets['label'], targets['weight']
-        coefficient = getattr(self, 'weight', 1.0)
-        return {'loss': Loss(coefficient, losses.cross_entropy(logits, label, weight))}, {
-            'accuracy': losses.hits(logits, label, weight)
-        }
+        loss = Loss(getattr(self, 'weight', 1.0), losses.cross_entropy(logits, label, weight))
+        return {'loss': loss}, {'accuracy': losses.hits(logits, label, weight)}
 
     def terms(self, head, encoded: Encoded, targets: Any) -> tuple[dict[str, Loss], dict[str, Term]]:
         """Losses and metrics of a batch, per example."""
@@ -132,7 +130,7 @@ class Objective:
 
 
 LARGEST = 3e38  # of float32; NaN and infinity are not below it
-ABSTRACT = ('__init__', 'base', 'detection', 'generator', 'pair')  # what objectives share
+ABSTRACT = ('__init__', 'base', 'detection', 'generator', 'masking', 'pair')  # what objectives share
 
 
 def find(name: str) -> type[Objective]:

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from flax import struct
 
 from bertx import heads
+from bertx.cuts import Selected, text
 from bertx.errors import BadInput
 from bertx.objectives.base import Objective
 from bertx.select import Tokens
 from bertx.types import Array, Encoded, Example, View, Vocabulary
-from bertx.units import Selected, text
 
 
 @struct.dataclass
@@ -41,10 +41,7 @@ class Detection(Objective):
             raise BadInput(f'{key}.slots is {self.slots}; 0, for as many as the rate needs, or more would do')
 
     def sized(self, length: int) -> 'Detection':
-        select = Tokens(self.rate)
-        if 0 < self.slots < (least := select.least(length)):
-            raise BadInput(f'slots is {self.slots}; for rows of {length} the rate needs {least} or more')
-        return dataclasses.replace(self, slots=min(self.slots or select.slots(length), length))
+        return dataclasses.replace(self, slots=Tokens(self.rate).slots(length, self.slots, 'slots'))
 
     def as_task(self) -> 'Detection':
         """Balanced, so that all arms have the same chance and few positions are kept for the refit."""
@@ -54,7 +51,7 @@ class Detection(Objective):
         return heads.ClassHead(config, self.classes)
 
     def flops(self, config, length):
-        return 2.0 * (2 * self.slots if self.balanced else length) * config.width * (config.width + self.classes)
+        return (2 * self.slots if self.balanced else length) * config.flops_per_class(self.classes)
 
     def write(self, key, selected: Selected, example: Example, vocab: Vocabulary) -> tuple[Array, Array]:
         """[K]: the new tokens at the selected positions, and the class of those that are new there."""

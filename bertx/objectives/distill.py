@@ -51,14 +51,10 @@ class Heads(nn.Module):
     def teach(self, view: View):
         """What the teacher's encoder gives, and [B, L, E] and the bias that make its logits (`heads.logits`)."""
         params = jax.lax.stop_gradient(self.held.value)
-        encoder, token = networks(self.teacher)
+        encoder: Any = Encoder(self.teacher, parent=None)
+        token = heads.TokenHead(self.teacher, parent=None)
         encoded = encoder.apply({'params': params['encoder']}, view)
         return encoded, *token.apply({'params': params['head']}, encoded.for_tokens, method='output')
-
-
-def networks(config: EncoderConfig):
-    """Encoder and MLM head, of no parent module."""
-    return Encoder(config, parent=None), heads.TokenHead(config, parent=None)
 
 
 @functools.lru_cache

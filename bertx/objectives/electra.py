@@ -90,12 +90,10 @@ class Electra(GeneratorObjective):
         first_BL = jnp.maximum(jnp.arange(x_BLD.shape[1])[None] - encoded.view.positions, 0)
         return x_BLD + heads.gather(x_BLD, first_BL)
 
-    def scores(self, head, x_BKD, table_VE, targets):
-        own, metrics = self.generator_scores(targets)
-        logit_BL, fake_BL, weight_BL = head.head(x_BKD)[..., 0], targets['fake'], targets['scored']
+    def head_scores(self, head, x_BKD, table_VE, targets):
+        logit_BL, fake_BL, weight_BL = head(x_BKD)[..., 0], targets['fake'], targets['scored']
         called_BL = logit_BL > 0
-        rtd = Loss(self.weight, losses.binary_cross_entropy(logit_BL, fake_BL, weight_BL))
-        return own | {'loss': rtd}, metrics | {
+        return {'loss': Loss(self.weight, losses.binary_cross_entropy(logit_BL, fake_BL, weight_BL))}, {
             'accuracy': losses.term(called_BL == (fake_BL > 0), weight_BL),
             'auc': within_row_auc(logit_BL, fake_BL, weight_BL),
             'precision': losses.term(fake_BL, called_BL * weight_BL),
@@ -104,7 +102,7 @@ class Electra(GeneratorObjective):
         }
 
     def flops(self, config, length):
-        return super().flops(config, length) + 2.0 * length * config.width * (config.width + 1)
+        return super().flops(config, length) + length * config.flops_per_class(1)
 
     def warnings(self, means):
         found = super().warnings(means)

@@ -23,9 +23,10 @@ from bertx.embeddings import Embeddings
 from bertx.encoder import Encoder
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput, one_of
-from bertx.objectives.base import Needs, Objective, check_kind
-from bertx.replace import REPLACE, Split
-from bertx.select import SELECT, Tokens, Units
+from bertx.objectives.base import check_kind
+from bertx.objectives.masking import Masking
+from bertx.replace import Split
+from bertx.select import Tokens
 from bertx.types import Array, DropoutRates, Example, Loss, Tables, Term, View, Vocabulary
 
 EMBEDDINGS = ('tied', 'untied', 'gdes')
@@ -79,21 +80,17 @@ def write(tokens_L, at_K, new_K, counts_K) -> Array:
 
 
 @struct.dataclass
-class GeneratorObjective(Objective):
-    """Abstract: a subclass adds `head`, `scored`, `scores` and perhaps variants. Where None, a field is the variant's.
+class GeneratorObjective(Masking):
+    """Abstract: a subclass adds `head`, and perhaps `scored`, `head_scores` and variants.
 
-    Targets: the slots `at`, `label`, `weight` [B, K]; `tokens` of the text, which are `masked`, `real` and `scored`
-    [B, L]; after `rewrite` the generator's `logits` [B, K, V], the encoder's `input`, and which tokens of it are `fake`
-    [B, L]: a token that the generator got right is not.
+    `replace_by` writes what the generator reads. Targets: the slots `at`, `label`, `weight` [B, K]; `tokens` of the
+    text, which are `masked`, `real` and `scored` [B, L]; after `rewrite` the generator's `logits` [B, K, V], the
+    encoder's `input`, and which tokens of it are `fake` [B, L]: a token that the generator got right is not.
     """
 
-    writes_tokens: ClassVar[bool] = True
     token_losses: ClassVar[tuple[str, ...]] = ('generator',)
-    parts: ClassVar = {'select': SELECT, 'replace_by': REPLACE}
     variants: ClassVar[dict[str, dict[str, Any]]] = {'clean': ELECTRA}
 
-    select: Any = None
-    replace_by: Any = None  # what the generator reads there
     weight: Any = 1.0
     generator_weight: Any = 1.0
     temperature: Any = 1.0  # of the sampling
@@ -103,8 +100,6 @@ class GeneratorObjective(Objective):
     embeddings: Any = struct.field(pytree_node=False, default=None)
     own_optimizer: Any = struct.field(pytree_node=False, default=None)  # its gradient is clipped by itself
     disallow_correct: bool = struct.field(pytree_node=False, default=False)  # never sample the token of the text
-    k: int = struct.field(pytree_node=False, default=0)  # slots for predicted positions; 0: from the rate and length
-    variant: str = struct.field(pytree_node=False, default='clean')
 
     def head(self, config: EncoderConfig) -> nn.Module:
         raise NotImplementedError
@@ -113,33 +108,12 @@ class GeneratorObjective(Objective):
         """[L] bool: where the encoder's loss is."""
         return masked_L
 
-    @classmethod
-    def preset(cls, arguments, field):
-        return cls.variants.get(arguments.get('variant', 'clean'), {}).get(field)
-
-    def filled(self):
-        own = self.variants[self.variant]
-        return dataclasses.replace(self, **{name: x for name, x in own.items() if getattr(self, name) is None})
-
-    @property
-    def needs(self) -> Needs:
-        select = self.filled().select
-        one_input = self.variant != 'clean' or select.variant != 'clean'
-        return Needs(one_input=one_input, words=select.needs_words, units=isinstance(select, Units))
-
     def check(self, key: str) -> None:
-        one_of(f'{key}.variant', self.variant, self.variants)
+        super().check(key)
         o = self.filled()
         for name, default in self.variants[self.variant].items():
             if isinstance(default, bool | float | str):
                 check_kind(f'{key}.{name}', default, getattr(o, name))
-        o.select.check(f'{key}.select')
-        if self.variant != 'clean' and o.select.variant == 'clean':
-            raise BadInput(
-                f"{key}.select.variant is 'clean' under {key}.variant {self.variant!r}; "
-                f'say {" or ".join(map(repr, o.select.variants[1:]))}, or leave out one of the two'
-            )
-        o.replace_by.check(f'{key}.replace_by')
         for name in ('width', 'depth'):
             if not 0.0 < (share := getattr(o, name)) <= 1.0:
                 raise BadInput(
@@ -157,14 +131,6 @@ class GeneratorObjective(Objective):
                 raise BadInput(f'{key}.{name} is {float(getattr(o, name)):g}; it must be above 0')
         if float(o.generator_learning_rate) != 1 and not o.own_optimizer:
             raise BadInput(f'{key}.generator_learning_rate needs {key}.own_optimizer=True')
-        if o.k < 0:
-            raise BadInput(f'{key}.k is {o.k}; 0, for as many as the rate needs, or more would do')
-
-    def sized(self, length: int):
-        o = self.filled()
-        if 0 < o.k < (least := o.select.least(length)):
-            raise BadInput(f'k is {o.k}; for rows of {length} the rate needs {least} or more')
-        return dataclasses.replace(o, k=min(o.k or o.select.slots(length), length))
 
     def as_task(self):
         raise BadInput(
@@ -204,11 +170,8 @@ class GeneratorObjective(Objective):
         return head.generator.tables() if self.embeddings == 'gdes' else None
 
     def corrupt(self, key, example: Example, view: View, vocab: Vocabulary):
-        select_key, replace_key, sample_key = jax.random.split(key, 3)
-        selected = self.select(select_key, example, vocab, self.k)
+        selected, label_K, new_K, sample_key = self.draw(key, example, vocab)
         at_K, counts_K = selected.at_K, selected.weight_K > 0
-        label_K = example.tokens[at_K]
-        new_K = self.replace_by(replace_key, label_K, selected.unit_K, vocab)
         masked_L = jnp.zeros_like(example.tokens).at[at_K].max(counts_K.astype(example.tokens.dtype)) > 0
         targets = {
             'at': at_K,
@@ -229,11 +192,8 @@ class GeneratorObjective(Objective):
         fake_BK = self.sample(jax.lax.stop_gradient(logits_BKV), targets)
         tokens_BL = jax.vmap(write)(targets['tokens'], targets['at'], fake_BK, targets['weight'] > 0)
         fake_BL = (tokens_BL != targets['tokens']).astype(jnp.float32)
-        return dataclasses.replace(view, tokens=tokens_BL), targets | {
-            'logits': logits_BKV,
-            'input': tokens_BL,
-            'fake': fake_BL,
-        }
+        found = {'logits': logits_BKV, 'input': tokens_BL, 'fake': fake_BL}
+        return dataclasses.replace(view, tokens=tokens_BL), targets | found
 
     def sample(self, logits_BKV, targets) -> Array:
         """[B, K]: tokens from the generator's distribution, as the largest of logits with Gumbel noise."""
@@ -246,14 +206,20 @@ class GeneratorObjective(Objective):
     def weights(self, targets):
         return {'generator': targets['weight'].sum(-1), 'loss': targets['scored'].sum(-1)}
 
-    def generator_scores(self, targets) -> tuple[dict[str, Loss], dict[str, Term]]:
+    def scores(self, head, x_BKD, table_VE, targets) -> tuple[dict[str, Loss], dict[str, Term]]:
         logits_BKV, label_BK, weight_BK = targets['logits'], targets['label'], targets['weight']
-        loss = Loss(self.generator_weight, losses.cross_entropy(logits_BKV, label_BK, weight_BK))
-        return {'generator': loss}, {
+        generator = Loss(self.generator_weight, losses.cross_entropy(logits_BKV, label_BK, weight_BK))
+        metrics = {
             'generator_accuracy': losses.hits(logits_BKV, label_BK, weight_BK),
             'fakes_of_masked': losses.term(targets['fake'], targets['masked']),
             'fakes_of_real': losses.term(targets['fake'], targets['real']),
         }
+        own, more = self.head_scores(head.head, x_BKD, table_VE, targets)
+        return {'generator': generator} | own, metrics | more
+
+    def head_scores(self, head, x_BKD, table_VE, targets) -> tuple[dict[str, Loss], dict[str, Term]]:
+        """Of `head`, without the generator's."""
+        return super().scores(head, x_BKD, table_VE, targets)
 
     def warnings(self, means: dict[str, float]) -> list[str]:
         if means['fakes_of_real'] < 0.01:

@@ -42,6 +42,6 @@ class PairObjective(Objective):
     def features(self, encoded: Encoded, targets) -> Array:
         """[B, S, D] at the pairs' [CLS]; a causal encoder has seen the pair at its end."""
         at_BS = targets['at']
-        return heads.gather(
-            encoded.hidden_BLD, heads.ends(encoded.view.segment_ids, at_BS) if encoded.causal else at_BS
-        )
+        if encoded.causal:
+            at_BS = heads.ends(encoded.view.segment_ids, at_BS)
+        return heads.gather(encoded.hidden_BLD, at_BS)

@@ -9,10 +9,10 @@ import dataclasses
 import jax.numpy as jnp
 from flax import struct
 
+from bertx.cuts import Selected
 from bertx.objectives.detection import Detection
 from bertx.replace import Split
 from bertx.types import Example, Vocabulary
-from bertx.units import Selected
 
 
 @struct.dataclass

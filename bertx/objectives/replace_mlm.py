@@ -7,9 +7,8 @@ from typing import ClassVar
 
 from flax import struct
 
-from bertx import heads, losses
+from bertx import heads
 from bertx.objectives.generator import GeneratorObjective
-from bertx.types import Loss
 
 
 @struct.dataclass
@@ -21,12 +20,6 @@ class ReplaceMLM(GeneratorObjective):
 
     def weights(self, targets):
         return {name: targets['weight'].sum(-1) for name in ('generator', 'loss')}
-
-    def scores(self, head, x_BKD, table_VE, targets):
-        own, metrics = self.generator_scores(targets)
-        logits_BKV, label_BK, weight_BK = head.head(x_BKD, table_VE), targets['label'], targets['weight']
-        loss = Loss(self.weight, losses.cross_entropy(logits_BKV, label_BK, weight_BK))
-        return own | {'loss': loss}, metrics | {'accuracy': losses.hits(logits_BKV, label_BK, weight_BK)}
 
     def flops(self, config, length):
         return super().flops(config, length) + self.k * config.flops_per_prediction

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from bertx import heads, losses
+from bertx.cuts import text
 from bertx.encoder_config import EncoderConfig
 from bertx.errors import BadInput, at_least
 from bertx.objectives.base import Needs
@@ -26,14 +27,12 @@ from bertx.objectives.mlm import MLM
 from bertx.replace import REPLACE, Split, per_unit
 from bertx.select import SELECT, Spans
 from bertx.types import Array, Encoded, Example, Loss, View, Vocabulary
-from bertx.units import text
 
 PLACE_WIDTH = 200  # of the embedding of a place within the span (pair_bert.py BertPairTargetPredictionHead)
 
-# variant -> what is selected, what is written there
-PRESETS: dict[str, tuple[Any, Any]] = {
-    'clean': (Spans(), Split(per='unit')),
-    'original': (Spans(variant='original'), Split(random_from='unigram', per='unit')),
+PRESETS: dict[str, dict[str, Any]] = {
+    'clean': {'select': Spans(), 'replace_by': Split(per='unit')},
+    'original': {'select': Spans(variant='original'), 'replace_by': Split(random_from='unigram', per='unit')},
 }
 
 
@@ -78,7 +77,7 @@ class Heads(nn.Module):
 class SBO(MLM):
     token_losses: ClassVar[tuple[str, ...]] = ('mlm', 'sbo')
     parts: ClassVar = {'select': {'spans': Spans} | SELECT, 'replace_by': REPLACE}
-    presets: ClassVar = PRESETS
+    variants: ClassVar = PRESETS
 
     sbo_weight: Any = 1.0  # `weight` is MLM's (spanbert_loss.py: both 1, each a mean over its own tokens)
     max_span_tokens: int = struct.field(pytree_node=False, default=20)  # max_pair_targets of the released code

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from bertx.cuts import Selected
 from bertx.errors import BadInput
 from bertx.objectives.detection import shuffled
 from bertx.objectives.random_token import RandomToken
 from bertx.replace import Split
 from bertx.types import Example, Vocabulary
-from bertx.units import Selected
 
 
 @struct.dataclass

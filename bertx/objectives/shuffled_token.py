@@ -8,9 +8,9 @@ may come twice.
 import jax.numpy as jnp
 from flax import struct
 
+from bertx.cuts import Selected
 from bertx.objectives.detection import Detection, shuffled
 from bertx.types import Example, Vocabulary
-from bertx.units import Selected
 
 
 @struct.dataclass

@@ -22,7 +22,7 @@ class TokenType(MLM):
         return heads.ClassHead(config, self.classes)
 
     def flops(self, config, length):
-        return 2.0 * self.k * config.width * (config.width + self.classes)
+        return self.k * config.flops_per_class(self.classes)
 
     def corrupt(self, key, example: Example, view: View, vocab: Vocabulary):
         view, targets = super().corrupt(key, example, view, vocab)

@@ -79,7 +79,8 @@ def run(
         options: Any = {'num_gpus': gpus // workers or gpus / workers} if gpus and not resources else {}
         options |= {'resources': resources} if resources else {}
         task = ray.remote(max_retries=0, max_calls=1, num_cpus=1, **options)(call)
-        running = [task.remote(work, arguments, os.getcwd()) for _ in range(workers)]
+        begin = functools.partial(task.remote, work, arguments, os.getcwd())
+        running = [begin() for _ in range(workers)]
         while running:
             (done,), running = ray.wait(running, num_returns=1)
             try:
@@ -92,7 +93,7 @@ def run(
                         f'more workers were lost than --retry_preempted allows, the last by {type(error).__name__}; '
                         'the same command goes on from what is finished'
                     ) from None
-                running.append(task.remote(work, arguments, os.getcwd()))
+                running.append(begin())
             except ray.exceptions.RayTaskError as error:
                 raise error.cause from None  # what the function raised, rather than Ray's account of it
     return codes

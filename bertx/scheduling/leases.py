@@ -69,11 +69,14 @@ class Lease(Free):
 
 
 @contextlib.contextmanager
-def lease(folder, beaten: list[str] | None = None) -> Iterator[Lease | None]:
-    """Holds a run's folder meanwhile; None where a living process holds it.
+def lease(folder, beaten: list[str] | None = None) -> Iterator[Free | None]:
+    """Holds a run's folder meanwhile; None where a living process holds it. In a bucket whoever asks is alone.
 
     beaten: gets what is known of a dead holder whose run is taken over.
     """
+    if '://' in str(folder):
+        yield Free()
+        return
     found = take(pathlib.Path(folder), beaten)
     try:
         yield found
@@ -87,7 +90,7 @@ def take(folder: pathlib.Path, beaten: list[str] | None = None) -> Lease | None:
     files = _files(folder)
     if files and not _dead(files[-1]):
         return None
-    file = _numbered(folder, _number(files[-1]) + 1 if files else 1)
+    file = folder / f'lease-{_number(files[-1]) + 1 if files else 1}'
     try:
         with open(file, 'x') as made:
             json.dump(_machine() | {'pid': os.getpid(), 'token': uuid.uuid4().hex}, made)
@@ -109,13 +112,9 @@ def _machine() -> dict[str, str]:
 
 
 def held(folder) -> bool:
-    """Whether a living process works there."""
-    files = _files(pathlib.Path(folder))
+    """Whether a living process works there, as far as one can know: of a bucket one cannot."""
+    files = [] if '://' in str(folder) else _files(pathlib.Path(folder))
     return bool(files) and not _dead(files[-1])
-
-
-def _numbered(folder: pathlib.Path, number: int) -> pathlib.Path:
-    return folder / f'lease-{number}'
 
 
 def _number(file: pathlib.Path) -> int:

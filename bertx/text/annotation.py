@@ -43,14 +43,8 @@ def _parse(line: bytes, where: str) -> tuple[str, np.ndarray]:
         name, units = content['document'], content['units']
         good = isinstance(name, str) and all(type(x) is int for start, end in units for x in (start, end))
         units = np.array(sorted(units), np.int64).reshape(-1, 2)
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        OverflowError,
-        RecursionError,
-    ):  # not JSON, no object; a key lacks; no pairs, no numbers
-        good = False
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        good = False  # not JSON, no object; a key lacks; no pairs, no numbers
     if not good:
         raise BadInput(f'{where}: not of the form {{"document": "name", "units": [[start, end], ...]}}')
     for start, end in units[(units[:, 0] < 0) | (units[:, 1] <= units[:, 0])].tolist():

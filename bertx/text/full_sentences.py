@@ -1,5 +1,9 @@
 """RoBERTa's FULL-SENTENCES (Liu et al. 2019, section 4.2): whole sentences up to the length, on into the next document
-with one more [SEP] between: [CLS] text [SEP] (text [SEP])*. No pairs, so no labels; one type id."""
+with one more [SEP] between: [CLS] text [SEP] (text [SEP])*. No pairs, so no labels; one type id.
+
+DOC-SENTENCES, of the same section, does not go on: [CLS] text [SEP]. The last input of a document may be much shorter;
+config.rows.packing fills such rows up.
+"""
 
 import numpy as np
 

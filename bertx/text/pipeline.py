@@ -27,7 +27,7 @@ class BatchSource:
         return f'BatchSource(batch={self.batch}, steps={self.steps}, host={self.host}/{self.hosts})'
 
 
-def batches(source: BatchSource, start: int = 0, prefetch: int = 4) -> Iterator[Example]:
+def batches(source: BatchSource, start: int = 0) -> Iterator[Example]:
     """Batches `start`, `start` + 1, ... of the run: resuming is a seek. Threads change the speed, never the order."""
     dataset = grain.MapDataset.source(source)[start:]
-    return iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=min(prefetch, 2), prefetch_buffer_size=prefetch)))
+    return iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)))

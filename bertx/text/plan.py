@@ -42,9 +42,9 @@ def ragged(starts: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return starts[groups][owner] + number, owner, number
 
 
-def offsets(counts: np.ndarray) -> np.ndarray:
-    """[0, c_0, c_0 + c_1, ...]"""
-    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+def offsets(*counts: np.ndarray) -> np.ndarray:
+    """[0, c_0, c_0 + c_1, ...] int64 of counts, which may come in parts."""
+    return np.cumsum(np.concatenate([np.zeros(1, np.int64), *counts]), dtype=np.int64)
 
 
 def targets(rng: np.random.Generator, count: int, least: int, most: int, short_probability: float) -> np.ndarray:

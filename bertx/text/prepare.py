@@ -21,7 +21,7 @@ from bertx.errors import BadInput, one_of
 from bertx.text.documents import Document, Source
 from bertx.text.sentences import check_language, split
 from bertx.text.sources import open_source
-from bertx.text.store import TokenStore, check_free, check_tokenizer
+from bertx.text.store import TokenStore, check_free
 from bertx.text.tokenizer import VOCABULARIES, Counts, Tokenizer
 from bertx.text.words import finder
 from bertx.text.workers import Spread, in_order
@@ -115,7 +115,7 @@ def _found(options: PrepareOptions, out: Path) -> TokenStore:
     asked = dataclasses.asdict(options)
     if options.tokenizer and made.get('tokenizer'):
         if Path(options.tokenizer).expanduser().exists():  # it may stay behind where the store is moved to, too
-            check_tokenizer(store, Tokenizer.load(options.tokenizer, options.lowercase))
+            store.check_made_with(Tokenizer.load(options.tokenizer, options.lowercase))
             del asked['tokenizer']  # the same one, wherever it lies
         del asked['vocabulary'], asked['vocab_size']  # of a trained one only
     for name, value in asked.items():

@@ -2,22 +2,22 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import jax
 import numpy as np
 
 from bertx.errors import BadInput, at_least, one_of
 from bertx.objectives.base import Needs
-from bertx.text import doc_sentences, full_sentences, pairs, segment_pair, segment_pair_original, sentence_pair, units
+from bertx.text import full_sentences, pairs, segment_pair, segment_pair_original, sentence_pair, units
 from bertx.text.plan import Plan, RowOptions, ragged
 from bertx.types import Example
 
-FORMATS = {
+FORMATS: dict[str, Callable[..., Plan]] = {
     'segment_pair': segment_pair.plan,
     'sentence_pair': sentence_pair.plan,
     'full_sentences': full_sentences.plan,
-    'doc_sentences': doc_sentences.plan,
+    'doc_sentences': functools.partial(full_sentences.plan, cross=False),
 }
 
 
@@ -99,7 +99,7 @@ class Rows:
         epochs = cycle * len(self.ends) + part
         rows = within - np.concatenate([[0], self.ends[:-1]])[part]
         built = [self._build(int(epoch), rows[epochs == epoch]) for epoch in np.unique(epochs)]
-        return built[0] if len(built) == 1 else _concatenate(built)
+        return built[0] if len(built) == 1 else jax.tree.map(lambda *x: np.concatenate(x), *built)
 
     def _build(self, epoch: int, rows: np.ndarray) -> Example:
         o, t = self.options, self.tokenizer
@@ -145,10 +145,6 @@ class Rows:
             epoch=np.full(len(rows), epoch, np.uint32),
             index=plan.index[rows],
         )
-
-
-def _concatenate(examples: list[Example]) -> Example:
-    return jax.tree.map(lambda *x: np.concatenate(x), *examples)
 
 
 def padded(example: Example, rows: int) -> Example:

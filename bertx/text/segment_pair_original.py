@@ -6,6 +6,8 @@ was drawn; sentences displaced by a random B are put back. ALBERT's SOP swaps in
 chunks of one sentence, with label 1.
 """
 
+import itertools
+
 import numpy as np
 
 from bertx.text.pairs import SPECIALS
@@ -13,7 +15,7 @@ from bertx.text.plan import ORDERED, RANDOM, SWAPPED, Pieces, Plan, RowOptions, 
 
 
 def walk(rng: np.random.Generator, split, document: int, most: int, short_probability: float, label: str):
-    """Yields (A first, A last, B document, B first, B last, kind, label) in sentence numbers for one document."""
+    """Yields (document, A first, A last, B document, B first, B last, kind, label), in sentence numbers."""
     starts, documents = split.sentence_starts, split.document_starts
     at, end = int(documents[document]), int(documents[document + 1])
     target = most
@@ -32,11 +34,11 @@ def walk(rng: np.random.Generator, split, document: int, most: int, short_probab
             b_first, b_end = int(rng.integers(documents[other], documents[other + 1])), int(documents[other + 1])
             wanted = target - int(starts[middle] - starts[at])
             b_last = min(b_end, max(b_first + 1, int(np.searchsorted(starts, starts[b_first] + wanted))))
-            yield at, middle, other, b_first, b_last, RANDOM, 1
+            yield document, at, middle, other, b_first, b_last, RANDOM, 1
             at = middle
         else:
             swapped = label == 'sop' and rng.random() < 0.5
-            yield at, middle, document, middle, last, SWAPPED if swapped else ORDERED, int(swapped)
+            yield document, at, middle, document, middle, last, SWAPPED if swapped else ORDERED, int(swapped)
             at = last
 
 
@@ -44,12 +46,9 @@ def plan(split, options: RowOptions, seed: int, epoch: int, rows: int = 0) -> Pl
     """One duplicate of the corpus (`epoch` is its number), shuffled; all of its rows. The label is nsp or sop."""
     most, starts, (label,) = options.length - SPECIALS, split.sentence_starts, options.labels
     rng = stream(seed, epoch, f'original {label}')
-    found = []
-    for document in rng.permutation(len(split.document_starts) - 1):
-        for a_first, a_last, other, b_first, b_last, kind, value in walk(
-            rng, split, int(document), most, options.short_probability, label
-        ):
-            found.append((document, a_first, a_last, other, b_first, b_last, kind, value))
+    documents = rng.permutation(len(split.document_starts) - 1).tolist()
+    walks = (walk(rng, split, document, most, options.short_probability, label) for document in documents)
+    found = list(itertools.chain.from_iterable(walks))
     document, a_first, a_last, other, b_first, b_last, kind, value = np.array(found).T
     a = Pieces(starts[a_first], starts[a_last] - starts[a_first], document)
     b = Pieces(starts[b_first], starts[b_last] - starts[b_first], other)

@@ -8,7 +8,7 @@ on disk, so what bears the name is whole.
 
 import functools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from bertx.errors import BadInput, one_of
 from bertx.text.documents import hash_file
+from bertx.text.plan import offsets
 from bertx.text.tokenizer import Tokenizer
 from bertx.text.words import UNSPACED
 
@@ -59,8 +60,16 @@ class TokenStore:
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
         tokenizer = Tokenizer.load(self.path / 'tokenizer.json')
-        check_tokenizer(self, tokenizer)
+        self.check_made_with(tokenizer)
         return tokenizer
+
+    def check_made_with(self, tokenizer: Tokenizer) -> None:
+        """BadInput unless it is this very tokenizer."""
+        if tokenizer.fingerprint != self.meta['tokenizer']:
+            raise BadInput(
+                f'{self.path}: made with tokenizer {self.meta["tokenizer"][:8]}, not {tokenizer.fingerprint[:8]}; '
+                'use the tokenizer.json that lies in the store, or prepare another store'
+            )
 
     @property
     def marks_words(self) -> bool:
@@ -75,9 +84,6 @@ class TokenStore:
         if name not in self._splits:
             self._splits[name] = Split(self.path, name, self.meta['splits'][name]['shards'])
         return self._splits[name]
-
-    def __reduce__(self):  # a worker process maps the files anew
-        return TokenStore, (self.path,)
 
     def verify(self) -> None:
         """Reads every shard through and compares its SHA-256; BadInput names the first that differs."""
@@ -99,22 +105,17 @@ class Split:
     """
 
     def __init__(self, folder: Path, name: str, shards: Sequence[dict[str, Any]]):
-        self.name = name
-        self._origin = folder, name, shards
         batches = [read_shard(folder / shard['file'], shard) for shard in shards]
         self._tokens = _Column([view(batch.column('tokens').values) for batch in batches])
         self._word_starts = _Column([view(batch.column('word_starts').values) for batch in batches])
         self._batches = batches
         lengths = [view(batch.column('sentence_lengths').values) for batch in batches]
         sentences = [np.diff(view(batch.column('sentence_lengths').offsets)) for batch in batches]
-        self.sentence_starts = offsets(lengths)
-        self.document_starts = offsets(sentences)
+        self.sentence_starts = offsets(*lengths)
+        self.document_starts = offsets(*sentences)
         self.n_tokens = int(self._tokens.starts[-1])
         if self.sentence_starts[-1] != self.n_tokens or self.document_starts[-1] != len(self.sentence_starts) - 1:
             raise BadInput(f'{folder}: the sentences of split {name} do not add up to its tokens; prepare it again')
-
-    def __reduce__(self):  # a worker process maps the files anew
-        return Split, self._origin
 
     @functools.cached_property
     def names(self) -> list[str]:
@@ -134,7 +135,7 @@ class _Column:
 
     def __init__(self, chunks: Sequence[np.ndarray]):
         self.chunks = chunks
-        self.starts = offsets([np.array([len(chunk)]) for chunk in chunks])
+        self.starts = offsets(np.array([len(chunk) for chunk in chunks], np.int64))
 
     def gather(self, index: np.ndarray) -> np.ndarray:
         index = np.asarray(index)
@@ -158,15 +159,6 @@ def check_free(out: Path) -> None:
     """BadInput if something is there that a new store would take the place of."""
     if out.is_file() or out.is_dir() and any(out.iterdir()):
         raise BadInput(f'{out}: already exists; choose another folder, or delete it first')
-
-
-def check_tokenizer(store: TokenStore, tokenizer: Tokenizer) -> None:
-    """BadInput unless the store was made with this very tokenizer."""
-    if tokenizer.fingerprint != store.meta['tokenizer']:
-        raise BadInput(
-            f'{store.path}: made with tokenizer {store.meta["tokenizer"][:8]}, not {tokenizer.fingerprint[:8]}; '
-            'use the tokenizer.json that lies in the store, or prepare another store'
-        )
 
 
 def read_shard(path: Path, shard: dict[str, Any]) -> pa.RecordBatch:
@@ -193,8 +185,3 @@ def view(array: pa.Array) -> np.ndarray:
     """The numbers of an array without nulls, not copied. (`to_numpy` does the same and imports pandas, 0.3 s.)"""
     dtype = np.dtype(str(array.type))
     return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
-
-
-def offsets(lengths: Iterable[np.ndarray]) -> np.ndarray:
-    """[0, l_0, l_0 + l_1, ...] int64 of lengths that come in parts."""
-    return np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]), dtype=np.int64)

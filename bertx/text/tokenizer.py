@@ -101,13 +101,10 @@ class Tokenizer:
         library's own training numbers the '##x' pieces in the order of a randomly seeded hash map, and breaks ties by
         these numbers. So the pieces of one character are given to it in code point order, in the guise of specials.
         """
-        _check_size(vocab_size)
-        words = _count_words(sentences, _normalizer(lowercase), pre_tokenizers.BertPreTokenizer())
+        words = _count_words(sentences, vocab_size, _normalizer(lowercase), pre_tokenizers.BertPreTokenizer())
         characters: collections.Counter = collections.Counter()
         for word, count in words.items():
             characters.update(dict.fromkeys(word, count))
-        if not characters:
-            raise BadInput('no words to train a tokenizer on; give a corpus with text in it')
         # A character needs up to two pieces ('x' and '##x'), so the most frequent that are sure to fit make the
         # alphabet. As in BERT, a word with any other character becomes [UNK], so it teaches nothing here.
         frequent = sorted(characters, key=lambda c: (-characters[c], c))[: (vocab_size - len(SPECIALS)) // 2]
@@ -126,17 +123,14 @@ class Tokenizer:
     @classmethod
     def train_words(cls, sentences: Iterable[str | Counts], vocab_size: int, lowercase: bool = True) -> 'Tokenizer':
         """One token for each of the most frequent words, which are what stands between spaces."""
-        _check_size(vocab_size)
         normalizer = _normalizer(lowercase, chinese=False)
         # '[MASK]' in a text is no word, lest it be looked up like one and become the special token.
         marks = '|'.join(special[1:-1] for special in SPECIALS)
         split = pre_tokenizers.Sequence([
             pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(rf'\[(?=(?:{marks})\])'), 'isolated')
         ])  # fmt: skip
-        words = _count_words(sentences, normalizer, split)
+        words = _count_words(sentences, vocab_size, normalizer, split)
         frequent = sorted(words, key=lambda word: (-words[word], word))[: vocab_size - len(SPECIALS)]
-        if not frequent:
-            raise BadInput('no words to train a tokenizer on; give a corpus with text in it')
         vocabulary = {word: i for i, word in enumerate([*SPECIALS, *frequent])}
         tokenizer = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token='[UNK]'))
         tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, split
@@ -209,16 +203,13 @@ class Tokenizer:
 
     def last_characters(self, sentences: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
         """For each sentence its ids [n] int32 and where in it the last letter of each piece stands [n] int64."""
-        self._tokenizer.encode_special_tokens = True
-        encodings = self._tokenizer.encode_batch(list(sentences), add_special_tokens=False)
-        found = zip(sentences, encodings, strict=True)
+        found = zip(sentences, self._encodings(sentences), strict=True)
         return [(np.array(e.ids, np.int32), np.array(_last(text, e), np.int64)) for text, e in found]
 
     def spans(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
         """For each text its ids [n] int32, and [n, 2] where in it each piece begins and ends, in characters."""
-        self._tokenizer.encode_special_tokens = True
-        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        return [(np.array(e.ids, np.int32), np.array(e.offsets, np.int64).reshape(-1, 2)) for e in encodings]
+        found = self._encodings(texts)
+        return [(np.array(e.ids, np.int32), np.array(e.offsets, np.int64).reshape(-1, 2)) for e in found]
 
     def encode(
         self, sentences: Sequence[str], allow_special: bool = False, words: Finder | None = None
@@ -246,8 +237,7 @@ class Tokenizer:
     def _encode(
         self, sentences: Sequence[str], allow_special: bool = False, words: Finder | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        self._tokenizer.encode_special_tokens = not allow_special
-        encodings = self._tokenizer.encode_batch(list(sentences), add_special_tokens=False)  # `_fast` forgets the words
+        encodings = self._encodings(sentences, allow_special)
         lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
         ids = np.fromiter(chain.from_iterable(e.ids for e in encodings), np.int32, int(lengths.sum()))
         if words:
@@ -263,6 +253,10 @@ class Tokenizer:
         starts[(np.cumsum(lengths) - lengths)[lengths > 0]] = 1
         return ids, starts, lengths
 
+    def _encodings(self, texts: Sequence[str], allow_special: bool = False) -> list[tokenizers.Encoding]:
+        self._tokenizer.encode_special_tokens = not allow_special
+        return self._tokenizer.encode_batch(list(texts), add_special_tokens=False)  # `_fast` forgets the words
+
     def decode(self, ids: Iterable[int]) -> str:
         """Readable text, special tokens included."""
         return self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=False)
@@ -273,15 +267,18 @@ def _last(text: str, encoding: tokenizers.Encoding) -> list[int]:
     return [min(start + max(len(text[start:end].rstrip()) - 1, 0), len(text) - 1) for start, end in encoding.offsets]
 
 
-def _check_size(vocab_size: int) -> None:
+def _count_words(
+    sentences: Iterable[str | Counts],
+    vocab_size: int,
+    normalizer: normalizers.Normalizer,
+    pre_tokenizer: pre_tokenizers.PreTokenizer,
+) -> collections.Counter:
+    """Counts after normalizing and splitting; both look at no more than a space-separated string.
+
+    Raises BadInput where there are none, or where the vocabulary that they are counted for is too small.
+    """
     if vocab_size < 2 * len(SPECIALS):
         raise BadInput(f'vocab_size={vocab_size} is too small; {2 * len(SPECIALS)} is the least')
-
-
-def _count_words(
-    sentences: Iterable[str | Counts], normalizer: normalizers.Normalizer, pre_tokenizer: pre_tokenizers.PreTokenizer
-) -> collections.Counter:
-    """Counts after normalizing and splitting; both look at no more than a space-separated string."""
     normalize, split = normalizer.normalize_str, pre_tokenizer.pre_tokenize_str
     words: collections.Counter = collections.Counter()
     chunks: collections.Counter = collections.Counter()
@@ -301,6 +298,8 @@ def _count_words(
         if len(chunks) > _CHUNKS:
             fold()
     fold()
+    if not words:
+        raise BadInput('no words to train a tokenizer on; give a corpus with text in it')
     return collections.Counter(dict(words.most_common(_WORDS)))
 
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from bertx.errors import BadInput
 from bertx.text import annotation, pmi, words
+from bertx.text.documents import hash_file
 
 FORMAT = 1  # of what is in the folder, and of how units are found: raise it with any change to these
 log = logging.getLogger(__name__)
@@ -36,8 +37,7 @@ def content(spec: str) -> str:
     path = Path(spec).expanduser()
     if not path.is_file():
         raise BadInput(f"config.rows.units: there is no file {spec!r}; 'pmi', or '' for words, would do as well")
-    with open(path, 'rb') as file:
-        return hashlib.file_digest(file, 'sha256').hexdigest()
+    return hash_file(path).hexdigest()
 
 
 def starts(store, split: str, spec: str) -> np.ndarray | None:

@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 
 from bertx.errors import BadInput
 from bertx.text.documents import hash_file
-from bertx.text.store import FORMAT, check_free, offsets, read_shard, view
+from bertx.text.plan import offsets
+from bertx.text.store import FORMAT, check_free, read_shard, view
 from bertx.text.tokenizer import Tokenizer
 
 SHARD_TOKENS = 2**25  # of all splits together: 100 MB in memory, 150 MB of English text to do again after a kill
@@ -42,8 +43,8 @@ def columns(
     names, splits, hashes = zip(*documents, strict=True)
     if (lengths <= 0).any() or (tokens < 0).any() or (tokens >= vocab_size).any():
         raise ValueError(f'{names[0]} to {names[-1]}: an empty sentence, or a token that is not one of {vocab_size}')
-    ends = offsets([sentences])
-    starts, tokens = offsets([lengths])[ends], tokens.astype(np.uint16 if vocab_size <= 2**16 else np.uint32)
+    ends = offsets(sentences)
+    starts, tokens = offsets(lengths)[ends], tokens.astype(np.uint16 if vocab_size <= 2**16 else np.uint32)
     return pa.record_batch({
         'name': pa.array(names, pa.string()),
         'tokens': pa.LargeListArray.from_arrays(starts, tokens),

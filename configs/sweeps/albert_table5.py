@@ -10,7 +10,7 @@ rows of 512). :small, with rows of 128 and 1.6 G tokens, is where it is to be lo
 """
 
 from bertx.report.published import Published, of_table
-from bertx.sweep import Sweep, arm, chain
+from bertx.sweep import Sweep, arm
 from configs import papers
 from configs.papers import downstream, get_downstream  # noqa: F401 - read by experiments.sweep
 
@@ -23,11 +23,9 @@ def get_config(scale: str = 'tiny'):
 
 def sweep() -> Sweep:
     return papers.runs(
-        chain(
-            arm('none', objectives={'mlm': {}}),
-            arm('nsp', objectives={'mlm': {}, 'nsp': {}}),
-            arm('sop', objectives={'mlm': {}, 'sop': {}}),
-        )
+        arm('none', objectives={'mlm': {}}),
+        arm('nsp', objectives={'mlm': {}, 'nsp': {}}),
+        arm('sop', objectives={'mlm': {}, 'sop': {}}),
     )
 
 

@@ -6,7 +6,7 @@ One learning rate for all arms: the paper's own choice, and that of nsp_vs_sop.
 """
 
 from bertx.report.published import Published, of_table
-from bertx.sweep import Sweep, arm, chain
+from bertx.sweep import Sweep, arm
 from configs import papers
 from configs.papers import downstream, get_downstream  # noqa: F401 - read by experiments.sweep
 
@@ -17,11 +17,9 @@ def get_config(scale: str = 'tiny'):
 
 def sweep() -> Sweep:
     return papers.runs(
-        chain(
-            arm('mlm + nsp', objectives={'mlm': {}, 'nsp': {}}),
-            arm('no nsp', objectives={'mlm': {}}),
-            arm('ltr no nsp', objectives={'clm': {}}),
-        )
+        arm('mlm + nsp', objectives={'mlm': {}, 'nsp': {}}),
+        arm('no nsp', objectives={'mlm': {}}),
+        arm('ltr no nsp', objectives={'clm': {}}),
     )
 
 

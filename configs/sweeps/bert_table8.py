@@ -6,7 +6,7 @@ One learning rate for all arms, as in the paper.
 """
 
 from bertx.report.published import Published, of_table
-from bertx.sweep import Sweep, arm, chain
+from bertx.sweep import Sweep, arm
 from configs import papers
 from configs.papers import downstream, get_downstream  # noqa: F401 - read by experiments.sweep
 
@@ -26,7 +26,7 @@ def get_config(scale: str = 'tiny'):
 
 def sweep() -> Sweep:
     of = lambda mask, random: {'mlm': {'replace_by': {'mask': mask, 'random': random}}}
-    return papers.runs(chain(*(arm(name.replace('/', '-'), objectives=of(*x)) for name, x in SHARES.items())))
+    return papers.runs(*(arm(name.replace('/', '-'), objectives=of(*x)) for name, x in SHARES.items()))
 
 
 def published() -> list[Published]:

@@ -9,7 +9,7 @@ downstream column.
 """
 
 from bertx.report.published import Published, of_table
-from bertx.sweep import Sweep, arm, chain
+from bertx.sweep import Sweep, arm
 from configs import papers
 
 
@@ -21,10 +21,8 @@ def get_config(scale: str = 'tiny'):
 
 def sweep() -> Sweep:
     return papers.runs(
-        chain(
-            arm('characters', objectives={'mlm': {}}),
-            arm('whole words', objectives={'mlm': {'select': {'name': 'whole_words'}}}),
-        )
+        arm('characters', objectives={'mlm': {}}),
+        arm('whole words', objectives={'mlm': {'select': {'name': 'whole_words'}}}),
     )
 
 

@@ -6,7 +6,7 @@ MLM is measured with a mask of 15 % for all arms, with the arm's own head.
 """
 
 from bertx.report.published import Published, of_table
-from bertx.sweep import Sweep, arm, chain
+from bertx.sweep import Sweep, arm
 from configs import papers
 from configs.papers import downstream, get_downstream  # noqa: F401 - read by experiments.sweep
 
@@ -20,7 +20,7 @@ def sweep() -> Sweep:
         'mlm': {'select': {'name': 'tokens', 'rate': rate}, 'replace_by': {'mask': 1.0, 'random': 0.0}}
     }
     arms = [arm(f'{rate:.0%} masked', objectives=masked(rate)) for rate in (0.15, 0.4, 0.8)]
-    return papers.runs(chain(*arms, arm('15% 80-10-10', objectives={'mlm': {}})))
+    return papers.runs(*arms, arm('15% 80-10-10', objectives={'mlm': {}}))
 
 
 def published() -> list[Published]:

@@ -11,7 +11,7 @@ what BERT-Small ends with, GLUE 75.1, between 6 % (74.1) and 12 % (76.0) of them
 """
 
 from bertx.report.published import Published, of_table
-from bertx.sweep import Sweep, arm, chain
+from bertx.sweep import Sweep, arm
 from configs import papers
 from configs.papers import downstream, get_downstream  # noqa: F401 - read by experiments.sweep
 
@@ -25,13 +25,11 @@ def get_config(scale: str = 'tiny'):
 
 def sweep() -> Sweep:
     return papers.runs(
-        chain(
-            arm('mlm', objectives={'mlm': {}}),
-            arm('electra', objectives={'electra': {}}),
-            arm('electra 15 %', objectives={'electra': {'loss': 'masked'}}),
-            arm('replace mlm', objectives={'replace_mlm': {}}),
-            arm('all tokens mlm', objectives={'all_tokens_mlm': {}}),
-        )
+        arm('mlm', objectives={'mlm': {}}),
+        arm('electra', objectives={'electra': {}}),
+        arm('electra 15 %', objectives={'electra': {'loss': 'masked'}}),
+        arm('replace mlm', objectives={'replace_mlm': {}}),
+        arm('all tokens mlm', objectives={'all_tokens_mlm': {}}),
     )
 
 

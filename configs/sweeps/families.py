@@ -5,7 +5,7 @@
 ELECTRA with its own objective, whose generator counts, the others with MLM. DeBERTa is v3 with its mask decoder.
 """
 
-from bertx.sweep import Sweep, arm, chain
+from bertx.sweep import Sweep, arm
 from configs import papers
 from configs.papers import downstream, get_downstream  # noqa: F401 - read by experiments.sweep
 
@@ -20,12 +20,10 @@ def get_config(scale: str = 'tiny'):
 def sweep() -> Sweep:
     of = lambda family, **more: {'encoder.family': family} | more
     return papers.runs(
-        chain(
-            arm('bert', set=of('bert'), objectives={'mlm': {}}),
-            arm('albert', set=of('albert'), objectives={'mlm': {}}),
-            arm('electra', set=of('electra'), objectives={'electra': {}}),
-            arm('deberta', set=of('deberta_v3', **{'encoder.mask_decoder': True}), objectives={'mlm': {}}),
-            arm('distilbert', set=of('distilbert'), objectives={'mlm': {}}),
-            arm('modernbert', set=of('modernbert'), objectives={'mlm': {}}),
-        )
+        arm('bert', set=of('bert'), objectives={'mlm': {}}),
+        arm('albert', set=of('albert'), objectives={'mlm': {}}),
+        arm('electra', set=of('electra'), objectives={'electra': {}}),
+        arm('deberta', set=of('deberta_v3', **{'encoder.mask_decoder': True}), objectives={'mlm': {}}),
+        arm('distilbert', set=of('distilbert'), objectives={'mlm': {}}),
+        arm('modernbert', set=of('modernbert'), objectives={'mlm': {}}),
     )

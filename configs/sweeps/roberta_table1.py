@@ -7,7 +7,7 @@ sees its only mask four times: a tenth of the text, four epochs. One learning ra
 """
 
 from bertx.report.published import Published, of_table
-from bertx.sweep import Sweep, arm, chain
+from bertx.sweep import Sweep, arm
 from configs import papers
 from configs.papers import downstream, get_downstream  # noqa: F401 - read by experiments.sweep
 
@@ -21,9 +21,7 @@ def get_config(scale: str = 'tiny'):
 
 
 def sweep() -> Sweep:
-    return papers.runs(
-        chain(arm('static', objectives={'mlm': {'static': True}}), arm('dynamic', objectives={'mlm': {}}))
-    )
+    return papers.runs(arm('static', objectives={'mlm': {'static': True}}), arm('dynamic', objectives={'mlm': {}}))
 
 
 def published() -> list[Published]:

@@ -7,7 +7,7 @@ no arm. MLM is measured on rows of segment pairs for all arms.
 """
 
 from bertx.report.published import Published, of_table
-from bertx.sweep import Sweep, arm, chain
+from bertx.sweep import Sweep, arm
 from configs import papers
 from configs.papers import downstream, get_downstream  # noqa: F401 - read by experiments.sweep
 
@@ -25,12 +25,10 @@ def get_config(scale: str = 'tiny'):
 def sweep() -> Sweep:
     of = lambda name, packing=1: {'rows.format': name, 'rows.packing': packing}
     return papers.runs(
-        chain(
-            arm('segment pair + nsp', set=of('segment_pair'), objectives={'mlm': {}, 'nsp': {}}),
-            arm('sentence pair + nsp', set=of('sentence_pair', PACKING), objectives={'mlm': {}, 'nsp': {}}),
-            arm('full sentences', set=of('full_sentences'), objectives={'mlm': {}}),
-            arm('doc sentences', set=of('doc_sentences', PACKING), objectives={'mlm': {}}),
-        )
+        arm('segment pair + nsp', set=of('segment_pair'), objectives={'mlm': {}, 'nsp': {}}),
+        arm('sentence pair + nsp', set=of('sentence_pair', PACKING), objectives={'mlm': {}, 'nsp': {}}),
+        arm('full sentences', set=of('full_sentences'), objectives={'mlm': {}}),
+        arm('doc sentences', set=of('doc_sentences', PACKING), objectives={'mlm': {}}),
     )
 
 

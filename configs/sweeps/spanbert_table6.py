@@ -6,7 +6,7 @@ Named entities and noun phrases want an annotation file (config.rows.units); min
 """
 
 from bertx.report.published import Published, of_table
-from bertx.sweep import Sweep, arm, chain
+from bertx.sweep import Sweep, arm
 from configs import papers
 from configs.papers import downstream, get_downstream  # noqa: F401 - read by experiments.sweep
 
@@ -19,9 +19,7 @@ def get_config(scale: str = 'tiny'):
 
 def sweep() -> Sweep:
     kinds = {'subwords': 'tokens', 'whole words': 'whole_words', 'phrases': 'units', 'geometric spans': 'spans'}
-    return papers.runs(
-        chain(*(arm(name, objectives={'mlm': {'select': {'name': kind}}}) for name, kind in kinds.items()))
-    )
+    return papers.runs(*(arm(name, objectives={'mlm': {'select': {'name': kind}}}) for name, kind in kinds.items()))
 
 
 def published() -> list[Published]:

@@ -6,7 +6,7 @@ MLM is measured on rows of one segment for all arms.
 """
 
 from bertx.report.published import Published, of_table
-from bertx.sweep import Sweep, arm, chain
+from bertx.sweep import Sweep, arm
 from configs import papers
 from configs.papers import downstream, get_downstream  # noqa: F401 - read by experiments.sweep
 
@@ -23,11 +23,9 @@ def get_config(scale: str = 'tiny'):
 def sweep() -> Sweep:
     one = {'rows.format': 'full_sentences'}
     return papers.runs(
-        chain(
-            arm('two segments nsp', objectives={'mlm': SPANS, 'nsp': {}}),
-            arm('one segment', set=one, objectives={'mlm': SPANS}),
-            arm('one segment sbo', set=one, objectives={'sbo': {}}),
-        )
+        arm('two segments nsp', objectives={'mlm': SPANS, 'nsp': {}}),
+        arm('one segment', set=one, objectives={'mlm': SPANS}),
+        arm('one segment sbo', set=one, objectives={'sbo': {}}),
     )
 
 

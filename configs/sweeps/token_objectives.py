@@ -19,8 +19,7 @@ def get_config(size: str = 'tiny'):
     config.encoder.family = 'modernbert'
     config.train.batch = 32
     config.train.steps = 500
-    config.evaluation.tasks = ('mlm', 'random_token')
-    config.evaluation.refit.tasks = ('mlm', 'random_token')
+    config.evaluation.tasks = config.evaluation.refit.tasks = ('mlm', 'random_token')
     return config
 
 

@@ -22,7 +22,7 @@ from sklearn.metrics import normalized_mutual_info_score
 
 from analysis import layer_plots, page, probe, probing
 from analysis.layer_plots import MARKERS
-from analysis.plots import COLORS, GREY, SMALL, legend_columns, new_figure, wrapped
+from analysis.plots import COLORS, grid, legend
 from analysis.probing import Pools, Prepared
 from bertx.errors import one_of
 from bertx.pretrained import Pretrained
@@ -71,10 +71,7 @@ def nmi(train_NF: np.ndarray, test_NF: np.ndarray, label_N: np.ndarray) -> float
 
 def picture(place_LN2: list[np.ndarray], labels: np.ndarray, titles: list[str], note: str, path: Path) -> Path:
     """A panel a layer; labels [n] str."""
-    columns = min(4, len(place_LN2))
-    rows = -(-len(place_LN2) // columns)
-    figure = new_figure(max(5.5, 2.7 * columns), 2.8 * rows + 0.9)
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    figure, axes = grid(len(place_LN2), 4, 2.7, 2.8, least=5.5, below=0.9)
     names, counts = np.unique(labels, return_counts=True)
     for panel, place_N2, title in zip(axes, place_LN2, titles, strict=False):
         for number in np.argsort(-counts, kind='stable'):  # the rarest on top
@@ -83,13 +80,7 @@ def picture(place_LN2: list[np.ndarray], labels: np.ndarray, titles: list[str], 
             panel.scatter(x, y, s=16, color=COLORS[number], marker=MARKERS[number], label=name, alpha=0.75, linewidth=0)
         panel.set_title(title, fontsize=10)
         panel.set(xticks=[], yticks=[])
-    for empty in axes[len(place_LN2) :]:
-        empty.set_axis_off()
-    handles, shown = axes[0].get_legend_handles_labels()
-    legend = figure.legend(handles, shown, loc='outside lower center', frameon=False, fontsize=9, markerscale=1.6,
-                           ncols=legend_columns(figure, shown))  # fmt: skip
-    legend.set_title(wrapped(figure, note))
-    legend.get_title().set(fontsize=SMALL, color=GREY)
+    legend(figure, *axes[0].get_legend_handles_labels(), note, fontsize=9, markerscale=1.6)
     return layer_plots.save(figure, path)
 
 

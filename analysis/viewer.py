@@ -3,12 +3,10 @@
 import base64
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
-import jinja2
 import numpy as np
 
-from analysis import attention, features
+from analysis import attention, features, page
 from analysis.features import Corpus
 from bertx.errors import BadInput
 from bertx.pretrained import Pretrained
@@ -27,6 +25,5 @@ def html(model: Pretrained, texts: Sequence[str]) -> str:
         data = base64.b64encode(np.round(255 * a_NHQK).astype(np.uint8).tobytes()).decode()
         tokens = [pieces[int(token)] for token in rows[i].tokens_L]
         shown.append({'tokens': tokens, 'layers': len(a_NHQK), 'heads': a_NHQK.shape[1], 'data': data})
-    template = jinja2.Environment(autoescape=True).from_string((Path(__file__).parent / 'viewer.html').read_text())
     # In a script a text may not end it; JSON allows to write < otherwise.
-    return template.render(data=json.dumps(shown).replace('<', '\\u003c'))
+    return page.render('viewer.html', data=json.dumps(shown).replace('<', '\\u003c'))

@@ -1,5 +1,6 @@
 """Tasks that want annotation: from a CoNLL-U treebank, and from BIO spans."""
 
+import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -61,14 +62,12 @@ def tense(s: Sentence, first: int, group: int) -> Iterator[Example]:
         yield _sentence(s, group, found[0])
 
 
-def subject_number(s: Sentence, first: int, group: int) -> Iterator[Example]:
-    """Number of the main clause's subject."""
-    yield from _number(s, group, 'nsubj')
-
-
-def object_number(s: Sentence, first: int, group: int) -> Iterator[Example]:
-    """Number of the main clause's object."""
-    yield from _number(s, group, 'obj')
+def number(s: Sentence, first: int, group: int, relation: str) -> Iterator[Example]:
+    """Number of what stands in a relation to the root of the main clause: its subject, its object."""
+    mine = [w for w in _of_root(s) if s.relations[w] == relation and s.upos[w] in ('NOUN', 'PROPN')]
+    found = [s.feats[w].get('Number') for w in mine]
+    if len(found) == 1 and found[0] in ('Sing', 'Plur'):
+        yield _sentence(s, group, found[0])
 
 
 def _sentence(s: Sentence, group: int, label: str) -> Example:
@@ -79,14 +78,6 @@ def _of_root(s: Sentence) -> list[int]:
     return [w for w, head in enumerate(s.heads) if head == s.root]
 
 
-def _number(s: Sentence, group: int, relation: str) -> Iterator[Example]:
-    found = [
-        s.feats[w].get('Number') for w in _of_root(s) if s.relations[w] == relation and s.upos[w] in ('NOUN', 'PROPN')
-    ]
-    if len(found) == 1 and found[0] in ('Sing', 'Plur'):
-        yield _sentence(s, group, found[0])
-
-
 # name -> (function, kind, unit)
 CONLLU = {
     'pos': (pos, 'syntax', 'words'),
@@ -95,8 +86,8 @@ CONLLU = {
     'arc': (arc, 'syntax', 'words'),
     'tree_depth': (tree_depth, 'syntax', 'sentences'),
     'tense': (tense, 'semantics', 'sentences'),
-    'subject_number': (subject_number, 'semantics', 'sentences'),
-    'object_number': (object_number, 'semantics', 'sentences'),
+    'subject_number': (functools.partial(number, relation='nsubj'), 'semantics', 'sentences'),
+    'object_number': (functools.partial(number, relation='obj'), 'semantics', 'sentences'),
 }
 # of column files with BIO tags
 SPANS = {'chunks': (spans, 'syntax', 'words'), 'ner': (spans, 'semantics', 'words')}

@@ -53,11 +53,11 @@ def code_lengths(loss_LTN: np.ndarray, ends: np.ndarray, classes: int) -> Code:
     return Code(first + nats_L / math.log(2), first + nats_L, ends[-1] * math.log2(classes))
 
 
-def online(prepared: Prepared, kind: str, options: Options, label_N: np.ndarray | None = None, seed: int = 0) -> Code:
+def online(prepared: Prepared, kind: str, options: Options, label_N: np.ndarray | None = None) -> Code:
     """Of the training labels in an order that is random but for sentences, which stay together."""
     task, labels = prepared.task, prepared.task.label_N if label_N is None else label_N
     train = np.flatnonzero(task.split_N == 0)
-    order = np.random.default_rng(seed).permutation(task.group_N.max() + 1)[task.group_N[train]]
+    order = np.random.default_rng(0).permutation(task.group_N.max() + 1)[task.group_N[train]]
     index = np.concatenate([train[np.argsort(order, kind='stable')], np.flatnonzero(task.split_N != 0)])
     shuffled = dataclasses.replace(prepared, task=task.take(index), rows=prepared.rows[index])
     ends = portions(len(train), len(task.classes))

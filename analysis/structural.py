@@ -47,21 +47,16 @@ class Structural(Probe):
     def read(self, x_LND, layer, at_BT):
         return x_LND[layer, at_BT], at_BT >= 0
 
-    def loss(self, params, x, target, layer):
-        out = self._predicted(params, x)
-        there = (x[1][:, :, None] & x[1][:, None]).astype(jnp.float32)
-        length = target['length'].astype(jnp.float32)
-        distance = (jnp.abs(out['distance'] - target['distance']) * there).sum((1, 2)) / length**2
-        return distance + (jnp.abs(out['depth'] - target['depth']) * x[1]).sum(1) / length
-
     def outputs(self, params, x, target, layer):
-        return self._predicted(params, x) | {'loss': self.loss(params, x, target, layer)}
-
-    def _predicted(self, params, x):
-        a_BTR, b_BTR = (x[0] @ params[name] for name in ('distance', 'depth'))
-        square = (a_BTR**2).sum(-1)
-        distance = square[:, :, None] + square[:, None] - 2 * jnp.einsum('bir,bjr->bij', a_BTR, a_BTR)
-        return {'distance': distance, 'depth': (b_BTR**2).sum(-1)}
+        x_BTD, there_BT = x
+        a_BTR, b_BTR = (x_BTD @ params[name] for name in ('distance', 'depth'))
+        square_BT, depth_BT = (a_BTR**2).sum(-1), (b_BTR**2).sum(-1)
+        distance_BTT = square_BT[:, :, None] + square_BT[:, None] - 2 * jnp.einsum('bir,bjr->bij', a_BTR, a_BTR)
+        there_BTT = (there_BT[:, :, None] & there_BT[:, None]).astype(jnp.float32)
+        length = target['length'].astype(jnp.float32)
+        loss = (jnp.abs(distance_BTT - target['distance']) * there_BTT).sum((1, 2)) / length**2
+        loss += (jnp.abs(depth_BT - target['depth']) * there_BT).sum(1) / length
+        return {'distance': distance_BTT, 'depth': depth_BT, 'loss': loss}
 
 
 def examples(sentences: list[Sentence], first_S: np.ndarray, rows_W: np.ndarray, keep: np.ndarray) -> Examples:

@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from analysis import features, layer_plots, page, probe, probing
-from analysis.probe_engine import Options
-from analysis.probing import Pools, Prepared
-from analysis.tasks import Task
+from analysis import probe
+from analysis.probing import features, profiles
+from analysis.probing.engine import Options
+from analysis.probing.profiles import Pools, Prepared
+from analysis.probing.tasks import Task
+from analysis.report import layer_plots, page
 from bertx.errors import BadInput, one_of
 from bertx.pretrained import Pretrained
 from experiments import cli
@@ -63,8 +65,8 @@ def online(prepared: Prepared, kind: str, options: Options, label_N: np.ndarray 
     ends = portions(len(train), len(task.classes))
     if len(ends) < 2:
         raise BadInput(f'task {task.name}: {len(train)} training examples are too few to be sent in portions')
-    fitted = probing.fit(shuffled, kind, options, labels[index], counts=ends[:-1])
-    loss_LTN = fitted.scores(prepared.x_LND, probing.spanned(shuffled, kind).examples(0, labels[index]))['loss']
+    fitted = profiles.fit(shuffled, kind, options, labels[index], counts=ends[:-1])
+    loss_LTN = fitted.scores(prepared.x_LND, profiles.spanned(shuffled, kind).examples(0, labels[index]))['loss']
     return code_lengths(loss_LTN, ends, len(task.classes))
 
 
@@ -85,13 +87,13 @@ def main() -> int:
     for name in ('sweep', 'baseline', 'seeds'):
         if f[name].present:
             raise BadInput(f'--{name} is not for description lengths: one checkpoint, one order of its examples')
-    one_of('--probe', f.probe, probing.KINDS)
+    one_of('--probe', f.probe, profiles.KINDS)
     out, pools = page.folder(f.out or 'probes/mdl'), Pools(f.word_pool, f.sentence_pool).check()
     options = Options(penalties=probe.penalties(f.penalties)).check()
     model = Pretrained.load(f.checkpoint)
     sections, text = [], ''
     for task in probe.tasks(f.task, f.data, f.source, f.sentences, f.examples):
-        own, fresh = (probing.prepare(m, task, pools, out / 'cache') for m in (model, features.untrained(model)))
+        own, fresh = (profiles.prepare(m, task, pools, out / 'cache') for m in (model, features.untrained(model)))
         codes = {task.name: online(own, f.probe, options)}
         if own.task.unit == 'words':  # sentences have no types to memorise
             codes['control'] = online(own, f.probe, options, own.task.control())

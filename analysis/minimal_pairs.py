@@ -25,8 +25,9 @@ from absl import flags
 from rich.console import Console
 from rich.progress import track
 
-from analysis import features, page
-from analysis.features import Pieces, view_of
+from analysis.probing import features
+from analysis.probing.features import Pieces, view_of
+from analysis.report import page
 from bertx import heads
 from bertx.encoder import encode
 from bertx.encoder_config import EncoderConfig

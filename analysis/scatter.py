@@ -20,10 +20,12 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from sklearn.metrics import normalized_mutual_info_score
 
-from analysis import layer_plots, page, probe, probing
-from analysis.layer_plots import MARKERS
-from analysis.plots import COLORS, grid, legend
-from analysis.probing import Pools, Prepared
+from analysis import probe
+from analysis.probing import profiles
+from analysis.probing.profiles import Pools, Prepared
+from analysis.report import layer_plots, page
+from analysis.report.layer_plots import MARKERS
+from analysis.report.plots import COLORS, grid, legend
 from bertx.errors import one_of
 from bertx.pretrained import Pretrained
 from experiments import cli
@@ -90,7 +92,7 @@ def main() -> int:
     one_of('--method', f.method, METHODS)
     model, sections, text = Pretrained.load(f.checkpoint), [], ''
     for task in probe.tasks(f.task, f.data, f.source, f.sentences, f.examples):
-        p = probing.prepare(model, task, pools, out / 'cache')
+        p = profiles.prepare(model, task, pools, out / 'cache')
         train, test = chosen(p)
         label_N = p.task.label_N[test]
         pairs = [(vectors(x_ND, p.rows[train]), vectors(x_ND, p.rows[test])) for x_ND in np.asarray(p.x_LND)]

@@ -19,8 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from absl import flags
 
-from analysis import features, layer_plots, page, plain_tasks, probe
-from analysis.features import Corpus
+from analysis import probe
+from analysis.probing import features, plain_tasks
+from analysis.probing.features import Corpus
+from analysis.report import layer_plots, page
 from bertx.errors import BadInput
 from bertx.pretrained import Pretrained
 from experiments import cli

@@ -18,10 +18,11 @@ import numpy as np
 from absl import flags
 from scipy.stats import rankdata
 
-from analysis import annotated_tasks, features, layer_plots, page, probe_engine, trees
-from analysis.conllu import Sentence
-from analysis.features import Corpus
-from analysis.probe_engine import Examples, Options, Probe
+from analysis.probing import annotated_tasks, engine, features
+from analysis.probing.conllu import Sentence
+from analysis.probing.engine import Examples, Options, Probe
+from analysis.probing.features import Corpus
+from analysis.report import layer_plots, page, trees
 from bertx.errors import BadInput
 from bertx.pretrained import Pretrained
 from bertx.report import stats
@@ -146,9 +147,9 @@ def run(model: Pretrained, sentences: list[Sentence], split_S: np.ndarray, cache
         raise BadInput(f'--data: training, dev and test all want sentences of at most {LONGEST} words')
     make = lambda keep: examples(sentences, first_S, rows_W, keep)
     at = make(train)
-    x_LND = probe_engine.standardised(found.states_LND, np.unique(at.at[at.at >= 0]))
+    x_LND = engine.standardised(found.states_LND, np.unique(at.at[at.at >= 0]))
     options = dataclasses.replace(options, steps=max(1, len(train) // options.batch))
-    fitted = probe_engine.fit(Structural(), x_LND, at, make(dev), options)
+    fitted = engine.fit(Structural(), x_LND, at, make(dev), options)
     out = fitted.scores(x_LND, make(test))
     tested = [sentences[i] for i in test]
     layers = [scores(tested, d[0], h[0]) for d, h in zip(out['distance'], out['depth'], strict=True)]

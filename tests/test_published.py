@@ -8,6 +8,7 @@ import pkgutil
 
 import pytest
 from etils import epath
+from report_cases import measured, run
 
 from bertx import sweep
 from bertx.errors import BadInput
@@ -17,7 +18,6 @@ from bertx.report.stats import Estimate
 from bertx.report.table import Cell
 from configs import papers, sweeps
 from experiments import results_page
-from tests.test_tables import measured, run
 
 ABOUT = 'What is it?\n\n    python -m it\n\nOne\nrate.\n'
 PRESETS = sorted(name for _, name, _ in pkgutil.iter_modules(sweeps.__path__))

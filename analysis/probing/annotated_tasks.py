@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analysis import conllu
-from analysis.conllu import Sentence
-from analysis.features import Corpus
-from analysis.tasks import Example, Task, build, split_sentences
+from analysis.probing import conllu
+from analysis.probing.conllu import Sentence
+from analysis.probing.features import Corpus
+from analysis.probing.tasks import Example, Task, build, split_sentences
 from bertx.errors import one_of
 
 DEPTHS = 7  # the deepest class is 'and more'

@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis import plots
-from analysis.plots import COLORS, GREY, new_figure
+from analysis.report import plots
+from analysis.report.plots import COLORS, GREY, new_figure
 
 MARKERS = 'osD^vPX*<'  # beside colours, so that arms are told apart in grey too; 8 of these: 72 arms differ in one
 LEAST_SPAN = 0.05  # of an axis of accuracies: zoomed in further, noise would look like a curve

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis.conllu import SPLITS, Sentence
-from analysis.features import Corpus
+from analysis.probing.conllu import SPLITS, Sentence
+from analysis.probing.features import Corpus
 from bertx.errors import BadInput
 
 DEV, TEST = 0.1, 0.2  # of the documents, where no splits are given

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from analysis.probing import Profile
+from analysis.probing.profiles import Profile
 from bertx.errors import one_of
 from bertx.report import stats, table_notes
 from bertx.report.arms import Arm, Column

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 
-from analysis import layer_plots
-from analysis.conllu import Sentence
-from analysis.plots import COLORS, SMALL, caption, new_figure
+from analysis.probing.conllu import Sentence
+from analysis.report import layer_plots
+from analysis.report.plots import COLORS, SMALL, caption, new_figure
 
 
 def distances(heads: list[int]) -> np.ndarray:

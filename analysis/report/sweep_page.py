@@ -9,7 +9,7 @@ from typing import Any
 from etils import epath
 from markupsafe import Markup
 
-from analysis import page
+from analysis.report import page
 from bertx.config import flat
 from bertx.report.arms import Arm
 from bertx.report.comparison import Comparison

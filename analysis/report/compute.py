@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from matplotlib.transforms import ScaledTranslation
 
-from analysis.plots import COLORS, draw_chance, grid, label, legend, save
+from analysis.report.plots import COLORS, draw_chance, grid, label, legend, save
 from bertx.report.table import Table
 
 MARKERS = 'os^'  # of the first, second and third eight arms, whose colours are the same

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from analysis.probe_engine import Probe
+from analysis.probing.engine import Probe
 
 
 def _dense(key, rows: int, columns: int):

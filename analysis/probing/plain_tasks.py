@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from analysis.features import Corpus
-from analysis.tasks import Example, Task, build, split_of_document
+from analysis.probing.features import Corpus
+from analysis.probing.tasks import Example, Task, build, split_of_document
 from bertx.errors import BadInput, one_of
 from bertx.text import sentences as splitter
 from bertx.text.sources import open_source

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis import attention, features, page
-from analysis.features import Corpus
+from analysis.heads import weights
+from analysis.probing import features
+from analysis.probing.features import Corpus
+from analysis.report import page
 from bertx.errors import BadInput
 from bertx.pretrained import Pretrained
 
@@ -21,7 +23,7 @@ def html(model: Pretrained, texts: Sequence[str]) -> str:
         raise BadInput(f'the attention viewer shows texts of up to {LONGEST} tokens; give a shorter --text')
     pieces = {i: piece for piece, i in model.tokenizer.vocabulary.items()}
     shown = []
-    for i, a_NHQK, _ in attention.maps(model, rows):
+    for i, a_NHQK, _ in weights.maps(model, rows):
         data = base64.b64encode(np.round(255 * a_NHQK).astype(np.uint8).tobytes()).decode()
         tokens = [pieces[int(token)] for token in rows[i].tokens_L]
         shown.append({'tokens': tokens, 'layers': len(a_NHQK), 'heads': a_NHQK.shape[1], 'data': data})

@@ -3,7 +3,7 @@
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.plots import COLORS, GREY, SMALL, caption, new_figure, save
+from analysis.report.plots import COLORS, GREY, SMALL, caption, new_figure, save
 from bertx.report import table_notes
 from bertx.report.comparison import Comparison
 from bertx.report.table import Cell, Table

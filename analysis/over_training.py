@@ -74,10 +74,8 @@ def main() -> int:
         one = fresh[task][baseline]
         majority = one.majority_G.sum() / one.weight_G.sum()
         level = {arm: p.accuracy[p.best] for arm, p in fresh[task].items()}
-        rows += [
-            [task, f'untrained {arm}', '0', str(p.best), f'{level[arm]:.4f}', *[''] * 4]
-            for arm, p in fresh[task].items()
-        ]
+        for arm, p in fresh[task].items():
+            rows.append([task, f'untrained {arm}', '0', str(p.best), f'{level[arm]:.4f}', *[''] * 4])
         rows.append([task, 'majority', '', '', f'{majority:.4f}', *[''] * 4])
         untrained = {arm: np.full(len(steps), x) for arm, x in level.items()}
         panels[task] = curves, {'untrained encoder': untrained, 'majority': np.full(len(steps), majority)}

@@ -145,10 +145,8 @@ def main() -> int:
     if floor:
         layers = next(iter(floor.values())).shape[1]
         spread = {name: np.stack([x.mean(0), x.min(0), x.max(0)]) for name, x in floor.items()}
-        rows += [
-            [str(n), *(f'{m[n]:.3f} [{lo[n]:.3f}, {hi[n]:.3f}]' for m, lo, hi in spread.values())]
-            for n in range(layers)
-        ]
+        for n in range(layers):
+            rows.append([str(n), *(f'{m[n]:.3f} [{lo[n]:.3f}, {hi[n]:.3f}]' for m, lo, hi in spread.values())])
         said = 'same layer of two runs; an arm with itself: the floor that seeds give; band: all pairs of runs'
         drawn = [title for title, (a, b, _) in compared.items() if baseline in (a, b)]
         bands = {('CKA', name): (spread[name][1], spread[name][2]) for name in drawn}
@@ -158,13 +156,9 @@ def main() -> int:
     by_arm = {arm: np.stack([context[arm, seed] for seed in runs]) for arm, runs in folders.items()}
     said = f'1 - mean cosine of one word type in different contexts (types with {LEAST} or more), centred'
     pictures.append(layer_plots.curves({'contextuality': (by_arm, {})}, out / 'figures' / 'context', said, ylabel=''))
-    table = [
-        ['layer', *by_arm],
-        *(
-            [str(n), *(f'{x[:, n].mean():.3f}' for x in by_arm.values())]
-            for n in range(len(next(iter(context.values()))))
-        ),
-    ]
+    table = [['layer', *by_arm]]
+    for n in range(len(next(iter(context.values())))):
+        table.append([str(n), *(f'{x[:, n].mean():.3f}' for x in by_arm.values())])
     text = f'CKA of the same layer, mean and range over pairs of runs\n\n{page.markdown(rows)}\n' if floor else ''
     text += f'Contextuality\n\n{page.markdown(table)}\n{note}\n'
     sections = [

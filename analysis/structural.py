@@ -186,13 +186,10 @@ def main() -> int:
         'depths, Spearman': lambda s: s.nspr,
     }
     base, count = chain(found.sentences), len(found.layers)
-    panels = {
-        name: (
-            {'trained': of(found, get)[None]},
-            {'untrained encoder': of(control, get), 'chain of neighbours': np.full(count, get(base))},
-        )
-        for name, get in measures.items()
-    }
+    panels = {}
+    for name, get in measures.items():
+        controls = {'untrained encoder': of(control, get), 'chain of neighbours': np.full(count, get(base))}
+        panels[name] = {'trained': of(found, get)[None]}, controls
     bands = {('UUAS', 'trained'): (of(found, lambda s: s.uuas.low), of(found, lambda s: s.uuas.high))}
     pictures = [layer_plots.curves(panels, out / 'figures' / 'structure', note, bands, ylabel='')]
     pictures += [trees.picture(found, n, out / 'figures' / f'tree{n}') for n in trees.examples(found.sentences)]

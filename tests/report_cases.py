@@ -18,11 +18,8 @@ def measured(column, rate, seed, weight=None, split='test', constant=False):
     weight = np.ones(N, np.float32) if weight is None else weight
     hard = np.random.default_rng(7).uniform(-0.2, 0.2, N)
     rate_N = np.full(N, rate) if constant else np.clip(rate + hard, 0, 1)
-    hits = (
-        rate_N * weight
-        if constant
-        else np.random.default_rng([seed, len(column[0])]).binomial(weight.astype(int), rate_N)
-    )
+    rng = np.random.default_rng([seed, len(column[0])])
+    hits = rate_N * weight if constant else rng.binomial(weight.astype(int), rate_N)
     return Measurement(*column, split, 'accuracy', hits.astype(np.float32), weight)
 
 

@@ -66,11 +66,10 @@ def test_runs_without_spread_over_examples_give_the_paired_t_test(tmp_path):
 
 def test_marks_follow_holm_over_all_cells_of_the_table(tmp_path):
     rng = np.random.default_rng(3)
+    one = lambda column, gain, seed: measured(column, 0.5 + gain + rng.normal(0, 0.01), seed, constant=True)
     found = [
-        run(
-            tmp_path, arm, seed, [measured(c, 0.5 + g + rng.normal(0, 0.01), seed, constant=True) for c in (REFIT, MLM)]
-        )
-        for arm, g in (('none', 0), ('a', 0.014), ('b', 0.03), ('c', 0.1), ('d', 0.002))
+        run(tmp_path, arm, seed, [one(REFIT, gain, seed), one(MLM, gain, seed)])
+        for arm, gain in (('none', 0), ('a', 0.014), ('b', 0.03), ('c', 0.1), ('d', 0.002))
         for seed in range(5)
     ]
     table = tables.make(found)
@@ -266,10 +265,8 @@ def test_json_is_what_the_csv_is(folders):
     assert [{k: '' if v is None else str(v) for k, v in cell.items()} for cell in content['cells']] == read
     assert content['arms'][1]['failed'] == ['sop-s3-00000007'] and len(content['arms'][0]['runs']) == 4
     assert (content['split'], content['baseline'], tuple(content['notes'])) == ('test', 'none', table.notes)
-    cell, line = (
-        table.cells['sop', REFIT],
-        next(c for c in content['cells'] if (c['arm'], c['head']) == ('sop', 'refit')),
-    )
+    cell = table.cells['sop', REFIT]
+    line = next(c for c in content['cells'] if (c['arm'], c['head']) == ('sop', 'refit'))
     assert (line['diff_error'], line['diff_df']) == (cell.difference.standard_error, cell.difference.df)
     assert line['seeds_to_decide'] == power.seeds_to_decide(cell.difference)
 
@@ -346,17 +343,10 @@ def test_report_refuses_what_is_no_sweep(tmp_path, monkeypatch):
 
 def compared(tmp_path, column, rows, evaluation, objectives=({}, {})):
     """The difference on the column of two arms whose configs have these in turn."""
-    found = [
-        run(
-            tmp_path,
-            arm,
-            seed,
-            [measured(column, rate, seed)],
-            config={'rows': r, 'evaluation': evaluation, 'objectives': o},
-        )
-        for arm, rate, r, o in zip('ab', (0.5, 0.7), rows, objectives, strict=True)
-        for seed in range(3)
-    ]
+    found = []
+    for arm, rate, r, o in zip('ab', (0.5, 0.7), rows, objectives, strict=True):
+        config = {'rows': r, 'evaluation': evaluation, 'objectives': o}
+        found += [run(tmp_path, arm, seed, [measured(column, rate, seed)], config=config) for seed in range(3)]
     return tables.make(found).cells['b', column]
 
 

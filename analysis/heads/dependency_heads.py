@@ -119,12 +119,8 @@ def compare(own: tuple[Maps, Maps], control: tuple[Maps, Maps], heads: int) -> t
     for relation in ['all', *(name for _, name in sorted(known, reverse=True))]:
         head, offset = pick(dev, test, relation, False), pick(dev, test, relation, True)
         gain = stats.difference(head.hit_G[None], offset.hit_G[None], head.weight_G)
-        plain = (
-            f'{offset.score.value:.3f}',
-            page.interval(gain, '+'),
-            f'{pick(fresh[0], fresh[1], relation, False).score.value:.3f}',
-        )
-        count = f'{int(head.weight_G.sum()):,}'
+        untrained, count = pick(fresh[0], fresh[1], relation, False), f'{int(head.weight_G.sum()):,}'
+        plain = f'{offset.score.value:.3f}', page.interval(gain, '+'), f'{untrained.score.value:.3f}'
         rows.append([relation, count, head.name, page.interval(head.score), offset.name, *plain])
     note = (
         f'heads and offsets chosen on {len(own[0]):,} dev sentences, accuracy on {len(own[1]):,} test sentences '

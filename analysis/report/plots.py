@@ -76,12 +76,8 @@ def matrix(table: Table, path) -> Figure:
     image = axes.imshow(above, cmap='Blues', vmin=0, vmax=top, aspect='auto')
     for (i, j), cell in cells.items():
         value, interval = f'{cell.score.value:.3f}{cell.mark}', f'[{cell.score.low:.3f}, {cell.score.high:.3f}]'
-        style: dict[str, Any] = {
-            'ha': 'center',
-            'va': 'center',
-            'color': 'white' if above[i, j] > 0.6 * top else 'black',
-        }
-        style |= {'textcoords': 'offset points'}
+        style: dict[str, Any] = {'ha': 'center', 'va': 'center', 'textcoords': 'offset points'}
+        style['color'] = 'white' if above[i, j] > 0.6 * top else 'black'
         axes.annotate(value, (j, i), (0, 6), weight='bold' if cell.best else 'normal', **style)
         axes.annotate(interval, (j, i), (0, -8), fontsize=SMALL, **style)
     for i, j in np.ndindex(above.shape):

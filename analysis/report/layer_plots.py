@@ -81,8 +81,8 @@ def maps(
     """Title -> [rows, columns], numbered from `first`; each with its own scale unless there are limits. axes_of: title
     -> what its rows and columns are, where these are not layers and heads."""
     rows, columns = np.max([value.shape for value in panels.values()], axis=0)
-    size = max(2.6, 0.22 * columns + 1.2), max(2.1, 0.22 * rows + 0.8)
-    figure, axes = plots.grid(len(panels), 4, *size, below=0.4)
+    inches = max(2.6, 0.22 * columns + 1.2), max(2.1, 0.22 * rows + 0.8)
+    figure, axes = plots.grid(len(panels), 4, *inches, below=0.4)
     low, high = limits or (None, None)
     for panel, (title, value) in zip(axes, panels.items(), strict=False):
         image = panel.imshow(value, cmap='viridis', aspect='auto', vmin=low, vmax=high)

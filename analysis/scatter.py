@@ -82,7 +82,7 @@ def picture(place_LN2: list[np.ndarray], labels: np.ndarray, titles: list[str], 
             panel.scatter(x, y, s=16, color=COLORS[number], marker=MARKERS[number], label=name, alpha=0.75, linewidth=0)
         panel.set_title(title, fontsize=10)
         panel.set(xticks=[], yticks=[])
-    legend(figure, *axes[0].get_legend_handles_labels(), note, fontsize=9, markerscale=1.6)
+    legend(figure, note, *axes[0].get_legend_handles_labels(), fontsize=9, markerscale=1.6)
     return layer_plots.save(figure, path)
 
 

@@ -1,7 +1,7 @@
 """Tasks that want annotation: from a CoNLL-U treebank, and from BIO spans."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -79,7 +79,7 @@ def _of_root(s: Sentence) -> list[int]:
 
 
 # name -> (function, kind, unit)
-CONLLU = {
+CONLLU: dict[str, tuple[Callable[..., Iterator[Example]], str, str]] = {
     'pos': (pos, 'syntax', 'words'),
     'xpos': (xpos, 'syntax', 'words'),
     'dep': (dep, 'syntax', 'words'),

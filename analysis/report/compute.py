@@ -52,7 +52,7 @@ def scores(table: Table, path) -> Figure:
     for arm in table.arms:
         axes[0].plot([], [], linestyle='', label=label(arm), **looks[arm.name])
     text = f'accuracy, {table.split} split, with 95 % intervals; arms of the same cost stand side by side'
-    legend(figure, *axes[0].get_legend_handles_labels(), text)
+    legend(figure, text, *axes[0].get_legend_handles_labels())
     return save(figure, path)
 
 

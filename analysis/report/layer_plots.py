@@ -70,7 +70,7 @@ def curves(
     lines_of_legend = -(-len(labelled) // plots.legend_columns(figure, labelled))
     lines_of_note = len(plots.wrapped(figure, note).splitlines())
     figure.set_figheight(figure.get_figheight() + 0.5 + 0.2 * lines_of_legend + 0.15 * lines_of_note)  # inches
-    plots.legend(figure, labelled.values(), labelled, note, fontsize=9)
+    plots.legend(figure, note, labelled.values(), labelled, fontsize=9)
     return save(figure, path)
 
 

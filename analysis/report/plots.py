@@ -53,7 +53,7 @@ def learning_curves(folders: Iterable[RunFolder], path) -> Figure:
     for number, arm in enumerate(found):
         axes[0].plot([], [], label=label(arm), linewidth=2, **style(number))
     if found:
-        legend(figure, *axes[0].get_legend_handles_labels(), _meaning(found))
+        legend(figure, _meaning(found), *axes[0].get_legend_handles_labels())
     return save(figure, path)
 
 
@@ -167,7 +167,7 @@ def label(arm: Arm) -> str:
     return f'{arm.name} ({len(arm.runs)} seed{"" if len(arm.runs) == 1 else "s"}{failed})'
 
 
-def legend(figure: Figure, handles: Collection[Any], labels: Collection[str], note: str, **look: Any) -> None:
+def legend(figure: Figure, note: str, handles: Collection[Any], labels: Collection[str], **look: Any) -> None:
     """Below the panels, the note above it."""
     columns = legend_columns(figure, labels)
     made = figure.legend(handles, labels, loc='outside lower center', frameon=False, ncols=columns, **look)

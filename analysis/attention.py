@@ -11,66 +11,24 @@ attention.md, figures/ and a report.html with an attention viewer that works off
 """
 
 import dataclasses
-import functools
-from collections.abc import Iterator, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from absl import flags
 from sklearn.manifold import MDS
 
-from analysis import (
-    annotated_tasks,
-    attention_probe,
-    dependency_heads,
-    features,
-    importance,
-    layer_plots,
-    page,
-    plain_tasks,
-    viewer,
-)
-from analysis.features import Corpus, Pieces, padded, view_of
-from bertx.encoder import encode
-from bertx.encoder_config import EncoderConfig
+from analysis.heads import attention_probe, dependency_heads, importance, viewer, weights
+from analysis.probing import annotated_tasks, features, plain_tasks
+from analysis.probing.features import Corpus
+from analysis.report import layer_plots, page
 from bertx.pretrained import Pretrained
 from experiments import cli
 
 TARGETS = ('[CLS]', '[SEP]', 'punctuation', 'self', 'previous', 'next')
 SMOOTH = 1e-4  # mixed in before entropies, theirs; 1e-3 before the distances between heads
-TOKENS = 1024  # in a batch: 12 x 12 heads at 64 tokens are 38 MB
 READABLE = 18  # words of a sentence in the viewer, about
 CLUSTER = 60  # sentences that the distances between heads are summed over
 BROAD, FOLLOWS, SPECIAL = 3.8, 0.5, 0.6  # nats, shares: theirs, for the kinds of heads
-
-
-def maps(model: Pretrained, rows: Sequence[Pieces]) -> Iterator[tuple[int, np.ndarray, Any]]:
-    """(number of a row, attention [N, H, n, n] over its n tokens, lengths of what each head carries [N, H, n])."""
-    for length, index, real in features.batches([len(p.tokens_L) for p in rows], TOKENS):
-        tokens_BL, segment_BL = padded([rows[i] for i in index], length, model.tokenizer.pad_id)
-        found = _maps(model.encoder, model.params['encoder'], tokens_BL, segment_BL)
-        attention_NBHQK, norm_NBHK = jax.device_get(found)
-        for row, i in enumerate(index[:real]):
-            n = len(rows[i].tokens_L)
-            yield int(i), attention_NBHQK[:, row, :, :n, :n], None if norm_NBHK is None else norm_NBHK[:, row, :, :n]
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _maps(config: EncoderConfig, params, tokens_BL, segment_BL):
-    encoded: Any = encode(config, params, view_of(tokens_BL, segment_BL), taps=True)
-    # What is summed over thousands of weights, bfloat16 is too coarse for.
-    attention, states = (x.astype(jnp.float32) for x in (encoded.attention_NBHQK, encoded.states_NBLD))
-    if config.prenorm or config.groups:  # its layers read normed states, or share their weights
-        return attention, None
-    value, output = (params['layers']['attention'][name] for name in ('value', 'output'))
-    v_NBLHC = jnp.einsum('nbld,ndhc->nblhc', states[:-1], value['kernel'])
-    if 'bias' in value:
-        v_NBLHC += value['bias'][:, None, None]
-    gram_NHCC = jnp.einsum('nhcd,nhed->nhce', output['kernel'], output['kernel'])  # |v W| by C x C, not by D
-    square_NBHL = jnp.einsum('nblhc,nhce,nblhe->nbhl', v_NBLHC, gram_NHCC, v_NBLHC)
-    return attention, jnp.sqrt(jnp.maximum(square_NBHL, 0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +57,7 @@ def measure(model: Pretrained, corpus: Corpus) -> Heads:
     norms: dict[str, Any] = dict.fromkeys(TARGETS, 0.0)
     tokens, uniform, known = 0, 0.0, True
     distance: Any = 0.0
-    for i, a_NHQK, norm_NHK in maps(model, rows):
+    for i, a_NHQK, norm_NHK in weights.maps(model, rows):
         n, p = len(rows[i].tokens_L), rows[i]
         target = _targets(n, marks_V[p.tokens_L] & (p.word_L >= 0))
         smooth = (1 - SMOOTH) * a_NHQK + SMOOTH / n
@@ -195,7 +153,7 @@ def main() -> int:
     if heads.by_norm:
         panels['to [SEP], by norm'] = heads.by_norm['[SEP]']
     slope_NH, said = weighed(model, corpus)
-    weights = importance.lines(slope_NH) if slope_NH is not None else []
+    ranked = importance.lines(slope_NH) if slope_NH is not None else []
     if slope_NH is not None:
         panels['importance'] = importance.normalised(slope_NH)
     kinds = [heads.kind(*divmod(m, heads.entropy.shape[1])) for m in range(len(heads.distance_MM))]
@@ -203,10 +161,10 @@ def main() -> int:
         layer_plots.maps(panels, out / 'figures' / 'heads', note),
         layer_plots.scatter(placed(heads), kinds, heads.entropy.shape[1], out / 'figures' / 'clusters'),
     ]
-    table = f'{page.markdown(weights)}\n' if weights else ''
+    table = f'{page.markdown(ranked)}\n' if ranked else ''
     text += f'{page.markdown(lines(heads))}\n{note}\n\n{table}{said}\n'
     sections = [page.Section('Heads', note, rows=lines(heads), pictures=pictures), *relations]
-    sections.append(page.Section('Importance', said, rows=weights))
+    sections.append(page.Section('Importance', said, rows=ranked))
     sections.append(page.Section('Attention viewer', html=view))
     page.finish(out, 'attention', f'Attention of {f.checkpoint}', text, sections)
     return cli.DONE

@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from analysis import features, layer_plots, page, probe, probing
-from analysis.probe_engine import Options
-from analysis.probing import Pools, Prepared
-from analysis.tasks import Task
+from analysis import probe
+from analysis.probing import features, profiles
+from analysis.probing.engine import Options
+from analysis.probing.profiles import Pools, Prepared
+from analysis.probing.tasks import Task
+from analysis.report import layer_plots, page
 from bertx.errors import BadInput, one_of
 from bertx.pretrained import Pretrained
 from experiments import cli
@@ -53,18 +55,18 @@ def code_lengths(loss_LTN: np.ndarray, ends: np.ndarray, classes: int) -> Code:
     return Code(first + nats_L / math.log(2), first + nats_L, ends[-1] * math.log2(classes))
 
 
-def online(prepared: Prepared, kind: str, options: Options, label_N: np.ndarray | None = None, seed: int = 0) -> Code:
+def online(prepared: Prepared, kind: str, options: Options, label_N: np.ndarray | None = None) -> Code:
     """Of the training labels in an order that is random but for sentences, which stay together."""
     task, labels = prepared.task, prepared.task.label_N if label_N is None else label_N
     train = np.flatnonzero(task.split_N == 0)
-    order = np.random.default_rng(seed).permutation(task.group_N.max() + 1)[task.group_N[train]]
+    order = np.random.default_rng(0).permutation(task.group_N.max() + 1)[task.group_N[train]]
     index = np.concatenate([train[np.argsort(order, kind='stable')], np.flatnonzero(task.split_N != 0)])
     shuffled = dataclasses.replace(prepared, task=task.take(index), rows=prepared.rows[index])
     ends = portions(len(train), len(task.classes))
     if len(ends) < 2:
         raise BadInput(f'task {task.name}: {len(train)} training examples are too few to be sent in portions')
-    fitted = probing.fit(shuffled, kind, options, labels[index], counts=ends[:-1])
-    loss_LTN = fitted.scores(prepared.x_LND, probing.spanned(shuffled, kind).examples(0, labels[index]))['loss']
+    fitted = profiles.fit(shuffled, kind, options, labels[index], counts=ends[:-1])
+    loss_LTN = fitted.scores(prepared.x_LND, profiles.spanned(shuffled, kind).examples(0, labels[index]))['loss']
     return code_lengths(loss_LTN, ends, len(task.classes))
 
 
@@ -85,13 +87,13 @@ def main() -> int:
     for name in ('sweep', 'baseline', 'seeds'):
         if f[name].present:
             raise BadInput(f'--{name} is not for description lengths: one checkpoint, one order of its examples')
-    one_of('--probe', f.probe, probing.KINDS)
+    one_of('--probe', f.probe, profiles.KINDS)
     out, pools = page.folder(f.out or 'probes/mdl'), Pools(f.word_pool, f.sentence_pool).check()
     options = Options(penalties=probe.penalties(f.penalties)).check()
     model = Pretrained.load(f.checkpoint)
     sections, text = [], ''
     for task in probe.tasks(f.task, f.data, f.source, f.sentences, f.examples):
-        own, fresh = (probing.prepare(m, task, pools, out / 'cache') for m in (model, features.untrained(model)))
+        own, fresh = (profiles.prepare(m, task, pools, out / 'cache') for m in (model, features.untrained(model)))
         codes = {task.name: online(own, f.probe, options)}
         if own.task.unit == 'words':  # sentences have no types to memorise
             codes['control'] = online(own, f.probe, options, own.task.control())

@@ -25,8 +25,9 @@ from absl import flags
 from rich.console import Console
 from rich.progress import track
 
-from analysis import features, page
-from analysis.features import Pieces, view_of
+from analysis.probing import features
+from analysis.probing.features import Pieces, view_of
+from analysis.report import page
 from bertx import heads
 from bertx.encoder import encode
 from bertx.encoder_config import EncoderConfig
@@ -104,9 +105,8 @@ def read(path: str, pairs: int) -> list[dict[str, Any]]:
             pair = json.loads(line)
             key: str = [pair[name] for name in KEYS][0]
         except (ValueError, KeyError, TypeError):
-            raise BadInput(
-                f'{path}:{number}: no pair; keys UID, linguistics_term, sentence_good and sentence_bad'
-            ) from None
+            keys = 'UID, linguistics_term, sentence_good and sentence_bad'
+            raise BadInput(f'{path}:{number}: no pair; keys {keys}') from None
         if not all(isinstance(pair[name], str) for name in KEYS):
             raise BadInput(f'{path}:{number}: a value of the pair is no text')
         counts[key] += 1
@@ -117,11 +117,11 @@ def read(path: str, pairs: int) -> list[dict[str, Any]]:
     return found
 
 
-def wilson(hits: float, count: float, z: float = 1.96) -> tuple[float, float, float]:
+def wilson(hits: float, count: float) -> tuple[float, float, float]:
     """A share and its 95 % interval (Wilson 1927), which has a width at 0 and 1, too; NaN of nothing."""
     if not count:
         return (math.nan,) * 3
-    share = hits / count
+    share, z = hits / count, 1.96
     middle, half = share + z**2 / (2 * count), z * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
     low, high = ((middle + sign * half) / (1 + z**2 / count) for sign in (-1, 1))
     return share, low, high

@@ -13,8 +13,10 @@ import numpy as np
 from absl import flags
 from rich.progress import track
 
-from analysis import features, layer_plots, page, probe, probe_table
-from analysis.probing import Profile
+from analysis import probe
+from analysis.probing import features, tables
+from analysis.probing.profiles import Profile
+from analysis.report import layer_plots, page
 from bertx.errors import BadInput
 from bertx.pretrained import Pretrained
 from experiments import cli
@@ -58,24 +60,22 @@ def main() -> int:
     panels: dict[str, Any] = {}
     for task, by_arm in found.items():
         curves = {}
-        chosen = {(arm, step): probe_table.chosen(runs) for arm, by in by_arm.items() for step, runs in by.items()}
+        chosen = {(arm, step): tables.chosen(runs) for arm, by in by_arm.items() for step, runs in by.items()}
         for arm, by_step in by_arm.items():
             accuracy = lambda seed, step: by_step[step][seed].accuracy[chosen[arm, step]]  # noqa: B023 - called at once
             curves[arm] = np.array([[accuracy(seed, step) for step in steps] for seed in folders[arm]])
             for step, runs in by_step.items():
-                e = probe_table.estimate(runs, chosen[arm, step])
+                e = tables.estimate(runs, chosen[arm, step])
                 layers = chosen[arm, step], chosen[baseline, step]
-                less = None if arm == baseline else probe_table.compare(runs, by_arm[baseline][step], *layers)
+                less = None if arm == baseline else tables.compare(runs, by_arm[baseline][step], *layers)
                 numbers = [f'{x:.4f}' for x in (e.value, e.low, e.high)]
                 said = page.interval(less, '+') if less else ''
                 rows.append([task, arm, str(step), str(layers[0]), *numbers, str(e.runs), said])
         one = fresh[task][baseline]
         majority = one.majority_G.sum() / one.weight_G.sum()
         level = {arm: p.accuracy[p.best] for arm, p in fresh[task].items()}
-        rows += [
-            [task, f'untrained {arm}', '0', str(p.best), f'{level[arm]:.4f}', *[''] * 4]
-            for arm, p in fresh[task].items()
-        ]
+        for arm, p in fresh[task].items():
+            rows.append([task, f'untrained {arm}', '0', str(p.best), f'{level[arm]:.4f}', *[''] * 4])
         rows.append([task, 'majority', '', '', f'{majority:.4f}', *[''] * 4])
         untrained = {arm: np.full(len(steps), x) for arm, x in level.items()}
         panels[task] = curves, {'untrained encoder': untrained, 'majority': np.full(len(steps), majority)}

@@ -16,8 +16,9 @@ from typing import Any
 from absl import flags
 from etils import epath
 
-from analysis import attention, mdl, page, probe, published, scatter, structural
-from analysis.annotated_tasks import CONLLU, SPANS
+from analysis import attention, mdl, probe, scatter, structural
+from analysis.probing.annotated_tasks import CONLLU, SPANS
+from analysis.report import page, published
 from bertx import results
 from bertx.errors import BadInput, one_of
 from experiments import cli

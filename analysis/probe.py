@@ -20,11 +20,12 @@ from etils import epath
 from rich.console import Console
 from rich.progress import track
 
-from analysis import annotated_tasks, conllu, edge, edge_bars, features, layer_plots, page, plain_tasks, probe_table
-from analysis.annotated_tasks import CONLLU, SPANS
-from analysis.probe_engine import Options
-from analysis.probing import KINDS, Pools, Profile, measure
-from analysis.tasks import Task
+from analysis.probing import annotated_tasks, conllu, edge, features, plain_tasks, tables
+from analysis.probing.annotated_tasks import CONLLU, SPANS
+from analysis.probing.engine import Options
+from analysis.probing.profiles import KINDS, Pools, Profile, measure
+from analysis.probing.tasks import Task
+from analysis.report import edge_bars, layer_plots, page
 from bertx import results, sweep
 from bertx.errors import BadInput, one_of
 from bertx.pretrained import Pretrained
@@ -111,7 +112,7 @@ def panels(found, fresh):
         drawn[task] = accuracy, controls | {'majority': majority}
         for arm, runs in by_arm.items():
             if len(runs) == 1:
-                e = [probe_table.estimate(runs, layer) for layer in range(accuracy[arm].shape[1])]
+                e = [tables.estimate(runs, layer) for layer in range(accuracy[arm].shape[1])]
                 bands[task, arm] = np.array([x.low for x in e]), np.array([x.high for x in e])
     return drawn, bands
 
@@ -144,14 +145,14 @@ def unseen(task: Task) -> str:
 
 def write(s: Settings, title: str, groups: list[Arm], wanted: list[Task], found, fresh, baseline: str | None) -> None:
     """Table, figures and page; prints the table."""
-    table = probe_table.by_task(found, groups, fresh, baseline)
+    table = tables.by_task(found, groups, fresh, baseline)
     kinds = {task.name: task.kind for task in wanted}
-    notes = ['kinds: ' + ', '.join(f'{name} {kind}' for name, kind in kinds.items()), probe_table.depth(found, kinds)]
+    notes = ['kinds: ' + ', '.join(f'{name} {kind}' for name, kind in kinds.items()), tables.depth(found, kinds)]
     places = gravities(found) if s.kind == 'edge' else {}
     notes += [*map(unseen, wanted), *(edge_note(*x) for x in places.items())]
     table = dataclasses.replace(table, notes=(*table.notes, *filter(None, notes)))
     layer = 'layers 0 to {}' if s.kind == 'edge' else 'layer {}'
-    by_layer = {name: probe_table.by_layer(name, found[name], groups, fresh[name], baseline, layer) for name in found}
+    by_layer = {name: tables.by_layer(name, found[name], groups, fresh[name], baseline, layer) for name in found}
     out = epath.Path(s.out)
     out.mkdir(parents=True, exist_ok=True)
     results.write_atomically(out / 'table.md', table.markdown())

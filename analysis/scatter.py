@@ -20,10 +20,12 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from sklearn.metrics import normalized_mutual_info_score
 
-from analysis import layer_plots, page, probe, probing
-from analysis.layer_plots import MARKERS
-from analysis.plots import COLORS, GREY, SMALL, legend_columns, new_figure, wrapped
-from analysis.probing import Pools, Prepared
+from analysis import probe
+from analysis.probing import profiles
+from analysis.probing.profiles import Pools, Prepared
+from analysis.report import layer_plots, page
+from analysis.report.layer_plots import MARKERS
+from analysis.report.plots import COLORS, grid, legend
 from bertx.errors import one_of
 from bertx.pretrained import Pretrained
 from experiments import cli
@@ -35,11 +37,11 @@ PERPLEXITY = 30  # the usual one; fewer examples: a third of them
 DIMENSIONS = 50  # kept before t-SNE, whose distances cost as many
 
 
-def chosen(p: Prepared, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def chosen(p: Prepared) -> tuple[np.ndarray, np.ndarray]:
     """(training examples, test examples) of the most frequent labels: numbers, drawn at random."""
     count_K = np.bincount(p.task.label_N[p.task.split_N == 0], minlength=len(p.task.classes))
     known_N = np.isin(p.task.label_N, np.argsort(-count_K, kind='stable')[:CLASSES])
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     pick = lambda split, most: rng.permutation(np.flatnonzero(known_N & (p.task.split_N == split)))[:most]
     return pick(0, FITTED), pick(2, SHOWN)
 
@@ -71,10 +73,7 @@ def nmi(train_NF: np.ndarray, test_NF: np.ndarray, label_N: np.ndarray) -> float
 
 def picture(place_LN2: list[np.ndarray], labels: np.ndarray, titles: list[str], note: str, path: Path) -> Path:
     """A panel a layer; labels [n] str."""
-    columns = min(4, len(place_LN2))
-    rows = -(-len(place_LN2) // columns)
-    figure = new_figure(max(5.5, 2.7 * columns), 2.8 * rows + 0.9)
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    figure, axes = grid(len(place_LN2), 4, 2.7, 2.8, least=5.5, below=0.9)
     names, counts = np.unique(labels, return_counts=True)
     for panel, place_N2, title in zip(axes, place_LN2, titles, strict=False):
         for number in np.argsort(-counts, kind='stable'):  # the rarest on top
@@ -83,13 +82,7 @@ def picture(place_LN2: list[np.ndarray], labels: np.ndarray, titles: list[str], 
             panel.scatter(x, y, s=16, color=COLORS[number], marker=MARKERS[number], label=name, alpha=0.75, linewidth=0)
         panel.set_title(title, fontsize=10)
         panel.set(xticks=[], yticks=[])
-    for empty in axes[len(place_LN2) :]:
-        empty.set_axis_off()
-    handles, shown = axes[0].get_legend_handles_labels()
-    legend = figure.legend(handles, shown, loc='outside lower center', frameon=False, fontsize=9, markerscale=1.6,
-                           ncols=legend_columns(figure, shown))  # fmt: skip
-    legend.set_title(wrapped(figure, note))
-    legend.get_title().set(fontsize=SMALL, color=GREY)
+    legend(figure, note, *axes[0].get_legend_handles_labels(), fontsize=9, markerscale=1.6)
     return layer_plots.save(figure, path)
 
 
@@ -99,7 +92,7 @@ def main() -> int:
     one_of('--method', f.method, METHODS)
     model, sections, text = Pretrained.load(f.checkpoint), [], ''
     for task in probe.tasks(f.task, f.data, f.source, f.sentences, f.examples):
-        p = probing.prepare(model, task, pools, out / 'cache')
+        p = profiles.prepare(model, task, pools, out / 'cache')
         train, test = chosen(p)
         label_N = p.task.label_N[test]
         pairs = [(vectors(x_ND, p.rows[train]), vectors(x_ND, p.rows[test])) for x_ND in np.asarray(p.x_LND)]

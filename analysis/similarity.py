@@ -19,8 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from absl import flags
 
-from analysis import features, layer_plots, page, plain_tasks, probe
-from analysis.features import Corpus
+from analysis import probe
+from analysis.probing import features, plain_tasks
+from analysis.probing.features import Corpus
+from analysis.report import layer_plots, page
 from bertx.errors import BadInput
 from bertx.pretrained import Pretrained
 from experiments import cli
@@ -55,13 +57,13 @@ def _hsic(x_LBD, y_MBD):
     return (trace + sums - cross) / (n * (n - 3))
 
 
-def cka(x: Words, y: Words, batch: int = BATCH, seed: int = 0) -> np.ndarray:
+def cka(x: Words, y: Words, batch: int = BATCH) -> np.ndarray:
     """[L, M]: numerator and denominators are summed over minibatches, then divided. The same words in both."""
     N = len(x.at_N)
     if len(y.at_N) != N or N < 4:
         raise ValueError(f'CKA wants the same rows, 4 or more, in both; not {N} and {len(y.at_N)}')
     size = min(batch, N)
-    order = np.random.default_rng(seed).permutation(N)
+    order = np.random.default_rng(0).permutation(N)
     total: Any = 0.0
     for start in range(0, N - size + 1, size):
         index = np.sort(order[start : start + size])  # ascending: the files are read from front to back
@@ -143,10 +145,8 @@ def main() -> int:
     if floor:
         layers = next(iter(floor.values())).shape[1]
         spread = {name: np.stack([x.mean(0), x.min(0), x.max(0)]) for name, x in floor.items()}
-        rows += [
-            [str(n), *(f'{m[n]:.3f} [{lo[n]:.3f}, {hi[n]:.3f}]' for m, lo, hi in spread.values())]
-            for n in range(layers)
-        ]
+        for n in range(layers):
+            rows.append([str(n), *(f'{m[n]:.3f} [{lo[n]:.3f}, {hi[n]:.3f}]' for m, lo, hi in spread.values())])
         said = 'same layer of two runs; an arm with itself: the floor that seeds give; band: all pairs of runs'
         drawn = [title for title, (a, b, _) in compared.items() if baseline in (a, b)]
         bands = {('CKA', name): (spread[name][1], spread[name][2]) for name in drawn}
@@ -156,13 +156,9 @@ def main() -> int:
     by_arm = {arm: np.stack([context[arm, seed] for seed in runs]) for arm, runs in folders.items()}
     said = f'1 - mean cosine of one word type in different contexts (types with {LEAST} or more), centred'
     pictures.append(layer_plots.curves({'contextuality': (by_arm, {})}, out / 'figures' / 'context', said, ylabel=''))
-    table = [
-        ['layer', *by_arm],
-        *(
-            [str(n), *(f'{x[:, n].mean():.3f}' for x in by_arm.values())]
-            for n in range(len(next(iter(context.values()))))
-        ),
-    ]
+    table = [['layer', *by_arm]]
+    for n in range(len(next(iter(context.values())))):
+        table.append([str(n), *(f'{x[:, n].mean():.3f}' for x in by_arm.values())])
     text = f'CKA of the same layer, mean and range over pairs of runs\n\n{page.markdown(rows)}\n' if floor else ''
     text += f'Contextuality\n\n{page.markdown(table)}\n{note}\n'
     sections = [

@@ -18,10 +18,11 @@ import numpy as np
 from absl import flags
 from scipy.stats import rankdata
 
-from analysis import annotated_tasks, features, layer_plots, page, probe_engine, trees
-from analysis.conllu import Sentence
-from analysis.features import Corpus
-from analysis.probe_engine import Examples, Options, Probe
+from analysis.probing import annotated_tasks, engine, features
+from analysis.probing.conllu import Sentence
+from analysis.probing.engine import Examples, Options, Probe
+from analysis.probing.features import Corpus
+from analysis.report import layer_plots, page, trees
 from bertx.errors import BadInput
 from bertx.pretrained import Pretrained
 from bertx.report import stats
@@ -47,21 +48,16 @@ class Structural(Probe):
     def read(self, x_LND, layer, at_BT):
         return x_LND[layer, at_BT], at_BT >= 0
 
-    def loss(self, params, x, target, layer):
-        out = self._predicted(params, x)
-        there = (x[1][:, :, None] & x[1][:, None]).astype(jnp.float32)
-        length = target['length'].astype(jnp.float32)
-        distance = (jnp.abs(out['distance'] - target['distance']) * there).sum((1, 2)) / length**2
-        return distance + (jnp.abs(out['depth'] - target['depth']) * x[1]).sum(1) / length
-
     def outputs(self, params, x, target, layer):
-        return self._predicted(params, x) | {'loss': self.loss(params, x, target, layer)}
-
-    def _predicted(self, params, x):
-        a_BTR, b_BTR = (x[0] @ params[name] for name in ('distance', 'depth'))
-        square = (a_BTR**2).sum(-1)
-        distance = square[:, :, None] + square[:, None] - 2 * jnp.einsum('bir,bjr->bij', a_BTR, a_BTR)
-        return {'distance': distance, 'depth': (b_BTR**2).sum(-1)}
+        x_BTD, there_BT = x
+        a_BTR, b_BTR = (x_BTD @ params[name] for name in ('distance', 'depth'))
+        square_BT, depth_BT = (a_BTR**2).sum(-1), (b_BTR**2).sum(-1)
+        distance_BTT = square_BT[:, :, None] + square_BT[:, None] - 2 * jnp.einsum('bir,bjr->bij', a_BTR, a_BTR)
+        there_BTT = (there_BT[:, :, None] & there_BT[:, None]).astype(jnp.float32)
+        length = target['length'].astype(jnp.float32)
+        loss = (jnp.abs(distance_BTT - target['distance']) * there_BTT).sum((1, 2)) / length**2
+        loss += (jnp.abs(depth_BT - target['depth']) * there_BT).sum(1) / length
+        return {'distance': distance_BTT, 'depth': depth_BT, 'loss': loss}
 
 
 def examples(sentences: list[Sentence], first_S: np.ndarray, rows_W: np.ndarray, keep: np.ndarray) -> Examples:
@@ -151,9 +147,9 @@ def run(model: Pretrained, sentences: list[Sentence], split_S: np.ndarray, cache
         raise BadInput(f'--data: training, dev and test all want sentences of at most {LONGEST} words')
     make = lambda keep: examples(sentences, first_S, rows_W, keep)
     at = make(train)
-    x_LND = probe_engine.standardised(found.states_LND, np.unique(at.at[at.at >= 0]))
+    x_LND = engine.standardised(found.states_LND, np.unique(at.at[at.at >= 0]))
     options = dataclasses.replace(options, steps=max(1, len(train) // options.batch))
-    fitted = probe_engine.fit(Structural(), x_LND, at, make(dev), options)
+    fitted = engine.fit(Structural(), x_LND, at, make(dev), options)
     out = fitted.scores(x_LND, make(test))
     tested = [sentences[i] for i in test]
     layers = [scores(tested, d[0], h[0]) for d, h in zip(out['distance'], out['depth'], strict=True)]
@@ -190,13 +186,10 @@ def main() -> int:
         'depths, Spearman': lambda s: s.nspr,
     }
     base, count = chain(found.sentences), len(found.layers)
-    panels = {
-        name: (
-            {'trained': of(found, get)[None]},
-            {'untrained encoder': of(control, get), 'chain of neighbours': np.full(count, get(base))},
-        )
-        for name, get in measures.items()
-    }
+    panels = {}
+    for name, get in measures.items():
+        controls = {'untrained encoder': of(control, get), 'chain of neighbours': np.full(count, get(base))}
+        panels[name] = {'trained': of(found, get)[None]}, controls
     bands = {('UUAS', 'trained'): (of(found, lambda s: s.uuas.low), of(found, lambda s: s.uuas.high))}
     pictures = [layer_plots.curves(panels, out / 'figures' / 'structure', note, bands, ylabel='')]
     pictures += [trees.picture(found, n, out / 'figures' / f'tree{n}') for n in trees.examples(found.sentences)]

@@ -17,7 +17,7 @@ from etils import epath
 from rich.console import Console
 from rich.markdown import Markdown
 
-from analysis import compute, event_files, forest, plots, sweep_page
+from analysis.report import compute, event_files, forest, plots, sweep_page
 from bertx import results, sweep
 from bertx.errors import BadInput
 from bertx.report import comparison, published, tables

@@ -6,8 +6,8 @@ import json
 import jax
 import numpy as np
 
-from analysis.conllu import Sentence
-from analysis.features import view_of
+from analysis.probing.conllu import Sentence
+from analysis.probing.features import view_of
 from bertx import heads
 from bertx.checkpoint import write_parameters
 from bertx.encoder import Encoder
@@ -45,6 +45,14 @@ def conllu(sentences: list[Sentence]) -> str:
             lines.append('\t'.join(map(str, row)))
         lines.append('')
     return '\n'.join(lines) + '\n'
+
+
+def write_treebank(folder, **counts: int) -> None:
+    """A .conllu file a split, whose documents are its own."""
+    folder.mkdir()
+    for split, count in counts.items():
+        sentences = [dataclasses.replace(s, document=f'{split}{s.document}') for s in treebank(count, len(split))]
+        (folder / f'{split}.conllu').write_text(conllu(sentences))
 
 
 def model(seed: int = 0, **settings) -> Pretrained:

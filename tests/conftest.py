@@ -41,3 +41,25 @@ def corpus(tmp_path_factory):
 def store(corpus, tmp_path_factory):
     options = PrepareOptions(source=f'text:{corpus}', vocab_size=120, validation=0.2, test=0.2, split_seed=0)
     return prepare(options, tmp_path_factory.mktemp('store') / 'store')
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Runs of a sweep: none and sop with 4 seeds each, sop far better at sop; a failed and an unfinished one."""
+    from report_cases import run, usual
+
+    found = [run(tmp_path, 'none', seed, usual('none', seed)) for seed in (2, 0, 1, 3)]
+    found += [run(tmp_path, 'sop', seed, usual('sop', seed + 10, 0.3, own=True)) for seed in range(3)]
+    found.append(run(tmp_path, 'sop', 3, reason='FloatingPointError: loss is\nnan at step 7'))
+    found.append(run(tmp_path, 'sop', 4))
+    return found
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """The figures that `layer_plots` would save."""
+    from analysis.report import layer_plots
+
+    found = []
+    monkeypatch.setattr(layer_plots, 'save', lambda figure, path: found.append(figure) or path.with_suffix('.png'))
+    return found

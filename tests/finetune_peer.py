@@ -25,7 +25,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 from etils import epath  # noqa: E402
 
 from bertx import hf  # noqa: E402
-from bertx.tasks import batches, downstream, finetune, heads  # noqa: E402  # noqa: E402
+from bertx.tasks import batches, downstream, finetune, heads  # noqa: E402
 from bertx.tasks import job as jobs  # noqa: E402
 from configs.finetune import real  # noqa: E402
 
@@ -117,13 +117,8 @@ def fit(job) -> tuple[float, float]:
     torch.manual_seed(seed)
     model, spec = model_of(job, jobs.initial(job), job.train['dropout'])
     optimizer, schedule = optimizer_of(model, job)
-    inputs, size, rng, best, times = (
-        job.data.inputs[name, 'train'],
-        job.train['batch'],
-        np.random.default_rng(seed),
-        (),
-        [],
-    )
+    inputs, size, rng = job.data.inputs[name, 'train'], job.train['batch'], np.random.default_rng(seed)
+    best, times = (), []
     per_epoch = -(-len(inputs.rows) // size)
     order: list[int] = []
     for number in range(1, job.steps + 1):
@@ -157,12 +152,8 @@ def main() -> None:
     a = flags.parse_args()
     for name in a.tasks:
         config = real.get_config(f'{name},{a.data}')
-        config.init_from, config.train.epochs, config.evaluation.examples = minilm(), a.epochs, a.most
-        config.optimizer.learning_rate, config.train.examples, config.train.save_weights = (
-            a.learning_rate,
-            a.examples,
-            False,
-        )
+        config.init_from, config.evaluation.examples, config.optimizer.learning_rate = minilm(), a.most, a.learning_rate
+        config.train.update(epochs=a.epochs, examples=a.examples, save_weights=False)
         found: dict[str, list[float]] = {'ours': [], 'peer': [], 'random': [], 'majority': []}
         seconds: dict[str, list[float]] = {'ours': [], 'peer': []}
         for seed in range(a.seeds):

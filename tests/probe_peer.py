@@ -18,8 +18,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 from finetune_peer import minilm  # noqa: E402
 
-from analysis import annotated_tasks, probing  # noqa: E402
-from analysis.probe_engine import Options  # noqa: E402
+from analysis.probing import annotated_tasks, profiles  # noqa: E402
+from analysis.probing.engine import Options  # noqa: E402
 from bertx.pretrained import Pretrained  # noqa: E402
 
 AGREED = 0.01  # of accuracy: scikit-learn has no early stopping
@@ -32,10 +32,10 @@ def main() -> None:
     flags.add_argument('--layers', nargs='*', type=int)
     a, options = flags.parse_args(), Options()
     task = annotated_tasks.make('pos', *annotated_tasks.treebank(a.data, 2000, 700)).limited(20_000, 10_000)
-    p = probing.prepare(Pretrained.load(minilm()), task, probing.Pools(), a.cache)
+    p = profiles.prepare(Pretrained.load(minilm()), task, profiles.Pools(), a.cache)
     train, dev, test = (p.examples(split) for split in range(3))
     begun = time.perf_counter()
-    fitted = probing.fit(p, 'linear', options)
+    fitted = profiles.fit(p, 'linear', options)
     ours = time.perf_counter() - begun
     hit_L = fitted.scores(p.x_LND, test)['hit'].mean((1, 2))
     fits = fitted.dev_LT.size * len(options.penalties)

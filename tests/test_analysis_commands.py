@@ -9,10 +9,9 @@ import sys
 
 import pytest
 from absl import flags
-from analysis_cases import conllu, model, saved, treebank
+from analysis_cases import model, saved, treebank, write_treebank
 
-from analysis import page, published
-from analysis.conllu import Sentence
+from analysis.report import page, published
 
 FAST = ('--seeds=1', '--penalties=1e-3')
 
@@ -25,10 +24,7 @@ def place(tmp_path_factory):
         saved(model(seed), place / f'm{seed}')
     saved(model(1, max_positions=200), place / 'long')
     saved(model(1, layers=3), place / 'deep')
-    (place / 'trees').mkdir()
-    for split, count in (('train', 90), ('dev', 30), ('test', 40)):
-        sentences = [Sentence(**{**vars(s), 'document': f'{split}{s.document}'}) for s in treebank(count, len(split))]
-        (place / 'trees' / f'{split}.conllu').write_text(conllu(sentences))
+    write_treebank(place / 'trees', train=90, dev=30, test=40)
     texts = [' '.join(s.words) for s in treebank(300)]
     (place / 'text.txt').write_text('\n\n'.join('\n'.join(texts[i : i + 10]) for i in range(0, 300, 10)))
     return place

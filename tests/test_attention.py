@@ -7,9 +7,10 @@ import pytest
 import scipy.spatial.distance
 from analysis_cases import model, treebank
 
-from analysis import attention, dependency_heads, viewer
-from analysis.dependency_heads import Arcs, choose
-from analysis.features import Corpus, view_of
+from analysis import attention
+from analysis.heads import dependency_heads, viewer, weights
+from analysis.heads.dependency_heads import Arcs, choose
+from analysis.probing.features import Corpus, view_of
 from bertx.encoder import encode
 from bertx.errors import BadInput
 
@@ -53,7 +54,7 @@ def test_shares_and_entropies_are_a_loops(made):
 def test_norms_are_those_of_what_a_head_carries(made):
     """Summed over heads, the carried vectors are the attention layer's output."""
     row = CORPUS.pieces(made.tokenizer, 24)[0]
-    ((_, a, norm),) = attention.maps(made, [row])
+    ((_, a, norm),) = weights.maps(made, [row])
     tokens = row.tokens_L[None]
     encoded = encode(made.encoder, made.params['encoder'], view_of(tokens, np.ones_like(tokens)), taps=True)
     own = made.params['encoder']['layers']['attention']
@@ -86,7 +87,7 @@ def test_a_head_that_follows_a_relation_is_found(made, monkeypatch):
                     a[1, 0, w + 1, head + 1] = 0.9
             yield i, a, None
 
-    monkeypatch.setattr(attention, 'maps', oracle)
+    monkeypatch.setattr(weights, 'maps', oracle)
     found = dependency_heads.arcs(dependency_heads.read(made, TREES))
     for relation in ('all', 'det', 'obj'):
         best = choose(found, found, relation, False, 2)
@@ -118,4 +119,4 @@ def test_the_viewer_holds_the_weights_and_needs_no_network(made):
 def test_sums_of_a_bfloat16_encoder_are_in_float32():
     made = model(precision='bfloat16')
     row = CORPUS.pieces(made.tokenizer, 24)[0]
-    assert all(a.dtype == norm.dtype == np.float32 for _, a, norm in attention.maps(made, [row]))
+    assert all(a.dtype == norm.dtype == np.float32 for _, a, norm in weights.maps(made, [row]))

@@ -5,7 +5,7 @@ import pytest
 import scipy.optimize
 from analysis_cases import treebank
 
-from analysis import attention_probe, dependency_heads
+from analysis.heads import attention_probe, dependency_heads
 
 M = 3
 

@@ -3,15 +3,15 @@ import re
 import sys
 
 import pytest
+from report_cases import MLM, REFIT, measured, run, stacked, usual
 
-from analysis import event_files, forest
+from analysis.report import event_files, forest
 from bertx.errors import BadInput
 from bertx.report import comparison, power
 from experiments import report
-from tests.test_tables import MLM, REFIT, folders, measured, printed, run, stacked, usual  # noqa: F401 - a fixture
 
 
-def test_every_column_both_arms_have(folders):  # noqa: F811
+def test_every_column_both_arms_have(folders):
     found = comparison.compare(folders, 'sop', 'none')
     assert found.title == 'sop less none' and set(found.cells) == {MLM, REFIT}
     arm, _ = stacked(folders, 'sop', [0, 1, 2], REFIT)
@@ -27,7 +27,7 @@ def test_every_column_both_arms_have(folders):  # noqa: F811
     assert any('not measured on both arms alike: sop own' in note for note in found.notes)
 
 
-def test_says_what_is_paired(folders, tmp_path):  # noqa: F811
+def test_says_what_is_paired(folders, tmp_path):
     said = comparison.compare(folders, 'sop', 'none').notes[0]
     assert said.startswith('paired: seeds 0, 1, 2 (the same initialisation and order of documents) and test examples')
     assert 'mlm 200' in said and said.endswith('left out of the differences: 3')
@@ -36,7 +36,7 @@ def test_says_what_is_paired(folders, tmp_path):  # noqa: F811
     assert 'not paired: seeds, as the arms share none (a: 0, 1; b: 5, 6)' in said and 'seeds 0' not in said
 
 
-def test_only_the_two_arms_count(folders, tmp_path):  # noqa: F811
+def test_only_the_two_arms_count(folders, tmp_path):
     third = [run(tmp_path, 'third', seed, usual('third', seed), git_commit='ffff') for seed in range(3)]
     with_third = comparison.compare([*folders, *third], 'sop', 'none')
     assert with_third.rows == comparison.compare(folders, 'sop', 'none').rows
@@ -51,7 +51,7 @@ def test_single_runs_are_not_tested(tmp_path):
     assert any(note.startswith('one run an arm: no test') for note in found.notes)
 
 
-def test_bad_input(folders, tmp_path):  # noqa: F811
+def test_bad_input(folders, tmp_path):
     with pytest.raises(BadInput, match="'spo' is unknown; did you mean 'sop'"):
         comparison.compare(folders, 'spo', 'none')
     with pytest.raises(BadInput, match='names one arm twice'):
@@ -61,7 +61,7 @@ def test_bad_input(folders, tmp_path):  # noqa: F811
         comparison.compare(apart, 'a', 'b')
 
 
-def test_its_markdown_has_it_all(folders):  # noqa: F811
+def test_its_markdown_has_it_all(folders):
     found = comparison.compare(folders, 'sop', 'none')
     text = found.markdown().replace('\\', '')
     assert all(cell in text for row in found.rows for cell in row)
@@ -70,7 +70,7 @@ def test_its_markdown_has_it_all(folders):  # noqa: F811
     assert len({len(row) for row in rows}) == 1 and len(rows) == 4
 
 
-def test_forest_plot(folders, tmp_path):  # noqa: F811
+def test_forest_plot(folders, tmp_path):
     found = comparison.compare(folders, 'sop', 'none')
     panel = forest.comparison(found, tmp_path / 'figures' / 'forest.png').axes[0]
     assert [label.get_text() for label in panel.get_yticklabels()] == ['mlm', 'sop refit']
@@ -80,13 +80,13 @@ def test_forest_plot(folders, tmp_path):  # noqa: F811
 
 
 @pytest.fixture
-def workdir(folders, tmp_path):  # noqa: F811
+def workdir(folders, tmp_path):
     names = [folder.path.name for folder in folders]
     (tmp_path / 'sweep.json').write_text(json.dumps({'sweep': 'pairs <i>', 'config': {'seed': 0}, 'runs': names}))
     return tmp_path
 
 
-def test_report_with_a_comparison(workdir, folders, capsys):  # noqa: F811
+def test_report_with_a_comparison(workdir, folders, capsys):
     report.write(workdir, folders, compare=('sop', 'none'))
     assert 'sop less none' in capsys.readouterr().out
     content = json.loads((workdir / 'comparison.json').read_text())
@@ -98,7 +98,7 @@ def test_report_with_a_comparison(workdir, folders, capsys):  # noqa: F811
     assert 'sop less none' in (workdir / 'report.html').read_text()
 
 
-def test_the_page_needs_nothing_else(workdir, folders):  # noqa: F811
+def test_the_page_needs_nothing_else(workdir, folders):
     report.write(workdir, folders)
     page = (workdir / 'report.html').read_text()
     assert page.count('<svg') == page.count('</svg>') == 4
@@ -113,7 +113,7 @@ def test_the_page_needs_nothing_else(workdir, folders):  # noqa: F811
         assert anchor in ids
 
 
-def test_event_files(workdir, folders, monkeypatch):  # noqa: F811
+def test_event_files(workdir, folders, monkeypatch):
     monkeypatch.setitem(sys.modules, 'tensorboardX', None)
     with pytest.raises(BadInput, match='pip install tensorboardX'):
         event_files.write(workdir / 'tensorboard', folders)

@@ -5,7 +5,9 @@ import pytest
 from analysis_cases import conllu as written
 from analysis_cases import treebank
 
-from analysis import annotated_tasks, conllu, probe, trees
+from analysis import probe
+from analysis.probing import annotated_tasks, conllu
+from analysis.report import trees
 from bertx.errors import BadInput
 
 ROW = '1\tcat\tcat\tNOUN\tNN\tNumber=Sing\t0\troot\t_\t_\n'

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from analysis_cases import treebank
 
-from analysis import annotated_tasks, edge, edge_bars, layer_plots, probe, probing
-from analysis.probe_engine import Options
-from analysis.probing import Prepared, Profile
+from analysis import probe
+from analysis.probing import annotated_tasks, edge, profiles
+from analysis.probing.engine import Options
+from analysis.probing.profiles import Prepared, Profile
+from analysis.report import edge_bars
 from bertx.report.arms import Arm
 
 
@@ -21,7 +23,7 @@ def profile(accuracy_L, mix_L, seed=0):
     )
 
 
-def test_bars_are_as_long_as_what_is_said(tmp_path, monkeypatch):
+def test_bars_are_as_long_as_what_is_said(tmp_path, figures):
     """'pos' is known from layer 1 on, 'dep' grows, 'luck' is at chance everywhere."""
     found = {
         'pos': {'a': {0: profile((0.5, 0.9, 0.9, 0.85), (0.1, 0.6, 0.2, 0.1))}},
@@ -32,10 +34,8 @@ def test_bars_are_as_long_as_what_is_said(tmp_path, monkeypatch):
     accuracy_L = found['dep']['a'][0].accuracy
     want = sum(n * (accuracy_L[n] - accuracy_L[n - 1]) for n in (1, 2, 3)) / (accuracy_L[3] - accuracy_L[0])
     assert places['dep, a'].expected == pytest.approx(want) and places['dep, a'].centre == pytest.approx(2.5)
-    kept = []
-    monkeypatch.setattr(layer_plots, 'save', lambda figure, path: kept.append(figure))
     edge_bars.draw(places, tmp_path / 'edge')
-    panels = np.array(kept[0].axes).reshape(3, 2)
+    panels = np.array(figures[0].axes).reshape(3, 2)
     for (left, right), g in zip(panels, places.values(), strict=True):
         wide = [bar.get_width() for bar in left.patches]
         assert wide == pytest.approx([x for x in (g.expected, g.centre) if x == x])
@@ -51,7 +51,7 @@ def test_the_page_has_them(tmp_path):
     found = {'pos': {'a': {0: profile((0.5, 0.9, 0.9), (0.1, 0.6, 0.3))}}}
     arm = Arm('a', {0: types.SimpleNamespace(path=tmp_path / 'a', read=lambda file: {}, result={})})
     task = types.SimpleNamespace(name='pos', kind='syntax', label_N=np.zeros(3), split_N=np.arange(3))
-    s = probe.Settings(tmp_path, 'edge', probing.Pools(), Options())
+    s = probe.Settings(tmp_path, 'edge', profiles.Pools(), Options())
     probe.write(s, 'Probes', [arm], [task], found, {'pos': {'a': profile((0.5,) * 3, (1 / 3,) * 3)}}, None)
     assert 'centre of gravity 1.20' in (tmp_path / 'table.md').read_text()
     assert (tmp_path / 'figures' / 'edge.png').exists() and 'Expected layers' in (tmp_path / 'report.html').read_text()
@@ -64,7 +64,7 @@ def test_the_mix_of_an_edge_probe_is_kept():
     x_LND = np.random.default_rng(0).normal(size=(3, task.at.max() + 1, 8)).astype(np.float32)
     x_LND[2, task.at[:, 0], task.label_N] += 6
     options = Options(penalties=(1e-3,), seeds=2, rounds=10, learning_rate=2e-2)
-    p = probing._measure(Prepared(task, x_LND, task.at, np.ones(3)), 'edge', options, control=False)
+    p = profiles._measure(Prepared(task, x_LND, task.at, np.ones(3)), 'edge', options, control=False)
     assert p.mix_L.shape == (3,) and p.mix_L.sum() == pytest.approx(1, abs=1e-5)
     g = edge.gravity(p.hit_LG[None], p.weight_G, p.dev_L, mix_L=p.mix_L)
     assert 1.2 < g.centre <= 2 and g.expected == pytest.approx(2, abs=0.2)

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from analysis_cases import model, saved, treebank
 
-from analysis import features
-from analysis.features import Corpus, compute, pieces, untrained, view_of
+from analysis.probing import features
+from analysis.probing.features import Corpus, compute, pieces, untrained, view_of
 from bertx.encoder import encode
 from bertx.errors import BadInput
 from bertx.pretrained import Pretrained

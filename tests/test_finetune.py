@@ -103,9 +103,8 @@ def ours(job, some):
     step = trainer(job.encoder, job.specs[name], job.name_of(name), job.options, 'paper')
     opt, found = optimizer(job.options, 'paper', job.hyper).init(trained), []
     for batch in some:
-        trained, opt, loss = step(
-            trained, {}, opt, job.hyper, job.data.class_weights[name], jax.random.key(0), batch
-        )  # fmt: skip
+        weights_C = job.data.class_weights[name]
+        trained, opt, loss = step(trained, {}, opt, job.hyper, weights_C, jax.random.key(0), batch)
         found.append(float(loss))
     return found
 

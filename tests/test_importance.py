@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from analysis_cases import model, treebank
 
-from analysis import importance
-from analysis.features import Corpus, Pieces, view_of
+from analysis.heads import importance
+from analysis.probing.features import Corpus, Pieces, view_of
 from bertx import heads
 from bertx.encoder import encode
 from bertx.errors import BadInput

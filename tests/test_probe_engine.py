@@ -5,10 +5,11 @@ import pytest
 from analysis_cases import model, treebank
 from sklearn.linear_model import LogisticRegression
 
-from analysis import annotated_tasks, edge, mdl, probe_engine, probing
-from analysis.probe_engine import Examples, Options, fit
-from analysis.probes import Classifier, Edge
-from analysis.probing import Pools
+from analysis import mdl
+from analysis.probing import annotated_tasks, edge, engine, profiles
+from analysis.probing.engine import Examples, Options, fit
+from analysis.probing.probes import Classifier, Edge
+from analysis.probing.profiles import Pools
 from bertx.errors import BadInput
 
 OPTIONS = Options(penalties=(1e-3, 1e-1), seeds=2, batch=64, steps=32, rounds=30)
@@ -28,7 +29,7 @@ def made(n, seed=0, layers=3):
 def problem():
     x, label = made(1600)
     part = lambda a, b: Examples(np.arange(a, b, dtype=np.int32)[:, None], label[a:b])
-    return probe_engine.standardised(x, np.arange(800)), label, part(0, 800), part(800, 1200), part(1200, 1600)
+    return engine.standardised(x, np.arange(800)), label, part(0, 800), part(800, 1200), part(1200, 1600)
 
 
 def test_a_linear_probe_is_scikit_learns(problem):
@@ -59,9 +60,9 @@ def test_a_grid_is_its_fits_one_by_one(problem):
 def test_spans_have_linear_probes_on_their_ends():
     rows = np.array([[[3, 4, 5]], [[7, -1, -1]]])
     task = dataclasses.replace(annotated_tasks.make('pos', treebank(6), np.arange(6) % 3), at=rows)
-    p = probing.Prepared(task, np.zeros((1, 9, 2)), rows, np.ones(1))
-    np.testing.assert_array_equal(probing.spanned(p, 'linear').rows, [[3, 5], [7, 7]])
-    assert probing.make_probe('linear', task) == Classifier(4, 2) and probing.make_probe('edge', task) == Edge(4, 1)
+    p = profiles.Prepared(task, np.zeros((1, 9, 2)), rows, np.ones(1))
+    np.testing.assert_array_equal(profiles.spanned(p, 'linear').rows, [[3, 5], [7, 7]])
+    assert profiles.make_probe('linear', task) == Classifier(4, 2) and profiles.make_probe('edge', task) == Edge(4, 1)
 
 
 def test_early_stopping_keeps_the_best_round():
@@ -137,7 +138,7 @@ def test_mdl_is_in_bits():
 
 def test_a_profile_has_its_controls(tmp_path, monkeypatch):
     task = annotated_tasks.make('pos', treebank(150), np.arange(150) % 3)
-    found = probing.measure(model(), task, Pools(), tmp_path, 'linear', OPTIONS)
+    found = profiles.measure(model(), task, Pools(), tmp_path, 'linear', OPTIONS)
     weight = found.weight_G.sum()
     assert weight == (task.split_N == 2).sum() and found.hit_LG.shape == (3, 50)
     assert found.accuracy[0] > 0.98  # a word of this treebank has one tag
@@ -146,12 +147,12 @@ def test_a_profile_has_its_controls(tmp_path, monkeypatch):
     assert found.majority_G.sum() / weight == pytest.approx(
         counts[np.bincount(task.label_N[task.split_N == 0]).argmax()] / weight
     )
-    monkeypatch.setattr(probing, '_measure', None)
-    again = probing.measure(model(), task, Pools(), tmp_path, 'linear', OPTIONS)
+    monkeypatch.setattr(profiles, '_measure', None)
+    again = profiles.measure(model(), task, Pools(), tmp_path, 'linear', OPTIONS)
     np.testing.assert_array_equal(again.hit_LG, found.hit_LG)
-    monkeypatch.setattr(probing.features, 'longest', lambda model: 20)
+    monkeypatch.setattr(profiles.features, 'longest', lambda model: 20)
     with pytest.raises(TypeError):  # rows that are cut elsewhere are measured anew
-        probing.measure(model(), task, Pools(), tmp_path, 'linear', OPTIONS)
+        profiles.measure(model(), task, Pools(), tmp_path, 'linear', OPTIONS)
     with pytest.raises(BadInput, match='--word_pool'):
         Pools('middle').check()
     with pytest.raises(BadInput, match='penalties'):
@@ -160,7 +161,7 @@ def test_a_profile_has_its_controls(tmp_path, monkeypatch):
 
 def test_description_lengths_tell_task_from_control(tmp_path):
     task = annotated_tasks.make('pos', treebank(300), np.arange(300) % 3)
-    p = probing.prepare(model(), task, Pools(), tmp_path)
+    p = profiles.prepare(model(), task, Pools(), tmp_path)
     options = dataclasses.replace(OPTIONS, penalties=(1e-3,))
     own, noise = (
         mdl.online(p, 'linear', options),
@@ -175,7 +176,7 @@ def test_the_size_of_dev_is_no_matter_of_memory():
 
     def temporary(dev):
         trials = np.zeros(2, np.int32), np.full(2, 100), np.ones(3, np.float32)
-        lowered = probe_engine._fit.lower(Edge(K), OPTIONS, x_LND, part(100), part(dev), *trials)
+        lowered = engine._fit.lower(Edge(K), OPTIONS, x_LND, part(100), part(dev), *trials)
         return lowered.compile().memory_analysis().temp_size_in_bytes
 
     assert temporary(2900) < 1.2 * temporary(100)
@@ -193,18 +194,18 @@ def test_labels_that_training_lacks_are_missed_on_test_and_say_nothing_on_dev():
     trees[31].upos[0] = trees[65].upos[0] = 'X'
     task = annotated_tasks.make('pos', trees, np.repeat([0, 1, 2], 30))
     x_LND = np.eye(len(task.classes) + 1, dtype=np.float32)[None, task.label_N]
-    p = probing.Prepared(task, x_LND, np.arange(len(task.at))[:, None], np.ones(1))
+    p = profiles.Prepared(task, x_LND, np.arange(len(task.at))[:, None], np.ones(1))
     assert (p.examples(1).target >= 0).all() and (p.examples(2).target < 0).sum() == 1
-    found = probing._measure(p, 'linear', dataclasses.replace(OPTIONS, seeds=1), control=False)
+    found = profiles._measure(p, 'linear', dataclasses.replace(OPTIONS, seeds=1), control=False)
     assert found.weight_G.sum() - found.hit_LG.sum() == 1 and np.isfinite(found.dev_L).all()
 
 
 def test_tasks_about_sentences_have_no_control_task(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(probing, 'prepare', lambda *arguments: None)
-    monkeypatch.setattr(probing, '_measure', lambda p, kind, options, control: asked.append(control) or 1 / 0)
+    monkeypatch.setattr(profiles, 'prepare', lambda *arguments: None)
+    monkeypatch.setattr(profiles, '_measure', lambda p, kind, options, control: asked.append(control) or 1 / 0)
     words = annotated_tasks.make('pos', treebank(90), np.repeat([0, 1, 2], 30))
     for task in (words, dataclasses.replace(words, unit='sentences')):
         with pytest.raises(ZeroDivisionError):
-            probing.measure(model(), task, Pools(), tmp_path, 'linear', OPTIONS)
+            profiles.measure(model(), task, Pools(), tmp_path, 'linear', OPTIONS)
     assert asked == [True, False]

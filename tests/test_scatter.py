@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from analysis_cases import treebank
 
-from analysis import annotated_tasks, layer_plots, scatter
-from analysis.probing import Prepared
+from analysis import scatter
+from analysis.probing import annotated_tasks
+from analysis.probing.profiles import Prepared
 from bertx.errors import BadInput
 
 
@@ -51,17 +52,15 @@ def test_neighbours_in_the_plane_have_one_label(method):
     assert pure(1) > 0.7 and pure(1) > pure(0) + 0.2
 
 
-def test_rare_labels_are_left_out_and_every_point_is_drawn(tmp_path, monkeypatch):
+def test_rare_labels_are_left_out_and_every_point_is_drawn(tmp_path, figures, monkeypatch):
     p = prepared()
     monkeypatch.setattr(scatter, 'CLASSES', 2)
     _, test = scatter.chosen(p)
     labels = np.array(p.task.classes)[p.task.label_N[test]]
     assert set(labels) == {'DET', 'NOUN'}
-    kept = []
-    monkeypatch.setattr(layer_plots, 'save', lambda figure, path: kept.append(figure))
     place_N2 = np.random.default_rng(0).normal(size=(len(test), 2))
     scatter.picture([place_N2, place_N2 + 1], labels, ['layer 0', 'layer 1'], 'note', tmp_path / 'x')
-    panels = kept[0].axes
+    panels = figures[0].axes
     assert [panel.get_title() for panel in panels] == ['layer 0', 'layer 1']
     for shift, panel in enumerate(panels):
         drawn = np.concatenate([points.get_offsets() for points in panel.collections])

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from analysis_cases import treebank
 
-from analysis import probe_engine, trees
-from analysis.conllu import Sentence
+from analysis.probing import engine
+from analysis.probing.conllu import Sentence
+from analysis.report import trees
 from analysis.structural import OPTIONS, Structural, chain, examples, scores
 from bertx.errors import BadInput
 
@@ -32,7 +33,7 @@ def test_vectors_that_are_trees_give_them_back():
     x = np.concatenate([x, np.random.default_rng(1).normal(size=(2, x.shape[1], 8)).astype(np.float32)], -1)
     make = lambda a, b: examples(sentences, first, np.arange(x.shape[1]), np.arange(a, b))
     options = dataclasses.replace(OPTIONS, learning_rate=1e-2, rounds=40, steps=16)
-    fitted = probe_engine.fit(Structural(rank=16), x, make(0, 60), make(60, 75), options)
+    fitted = engine.fit(Structural(rank=16), x, make(0, 60), make(60, 75), options)
     out = fitted.scores(x, make(75, len(sentences)))
     worse, better = (scores(sentences[75:], out['distance'][n, 0], out['depth'][n, 0]) for n in range(2))
     assert better.uuas.value > 0.9 and better.dspr > 0.85 and better.nspr > 0.8 and better.root_N.mean() > 0.9

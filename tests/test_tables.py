@@ -6,11 +6,11 @@ import re
 import numpy as np
 import pytest
 import scipy.stats
+from report_cases import MLM, OWN, REFIT, WEIGHT, N, measured, run, stacked, usual
 from rich.console import Console
 
 from bertx import sweep
 from bertx.errors import BadInput
-from bertx.evaluate import Measurement
 from bertx.report import power, stats, tables
 from bertx.report.arms import arms
 from bertx.report.latex import latex
@@ -19,61 +19,11 @@ from bertx.report.table import OWN as ALONE
 from bertx.results import RunFolder
 from experiments import cli, report
 
-N = 200
-WEIGHT = np.random.default_rng(1).integers(5, 11, N).astype(np.float32)
-MLM, REFIT, OWN = ('mlm', 'own'), ('sop', 'refit'), ('sop', 'own')
 
-
-def measured(column, rate, seed, weight=None, split='test', constant=False):
-    """Hits around a rate; the same examples are hard for every seed."""
-    weight = np.ones(N, np.float32) if weight is None else weight
-    hard = np.random.default_rng(7).uniform(-0.2, 0.2, N)
-    rate_N = np.full(N, rate) if constant else np.clip(rate + hard, 0, 1)
-    hits = (
-        rate_N * weight
-        if constant
-        else np.random.default_rng([seed, len(column[0])]).binomial(weight.astype(int), rate_N)
-    )
-    return Measurement(*column, split, 'accuracy', hits.astype(np.float32), weight)
-
-
-def run(tmp_path, arm, seed, measurements=None, reason=None, config=None, **provenance):
-    """A run folder that is finished, failed (with a reason) or unfinished (measurements=None)."""
-    number = len(list((tmp_path / 'runs').glob('*'))) if (tmp_path / 'runs').exists() else 0
-    folder = RunFolder(tmp_path / 'runs' / f'{re.sub("[^a-z]", "", arm)}-s{seed}-{number:08x}')
-    folder.path.mkdir(parents=True)
-    (folder.path / 'config.json').write_text(json.dumps({'seed': seed} | (config or {})))
-    record = {'time': f'2026-01-01T00:00:{number:02d}', 'git_commit': '0123456789abcdef'} | provenance
-    (folder.path / 'provenance.json').write_text(json.dumps(record))
-    about = {'arm': arm, 'seed': seed, 'step': 100, 'tokens': 6400, 'flops': 1.0, 'wall_s': 2.0}
-    folder.append('metrics.jsonl', {'step': 100, 'split': 'train', 'tokens': 6400, 'mlm/loss': 5.0})
-    if reason:
-        folder.fail(about, reason)
-    elif measurements is not None:
-        folder.finish(about, measurements)
-    return folder
-
-
-def usual(arm, seed, gain=0.0, own=False):
-    found = [measured(REFIT, 0.55 + gain, seed), measured(MLM, 0.4, seed, WEIGHT)]
-    found.append(measured(('mlm', 'unigram'), 0.1, 99, WEIGHT))
-    return found + ([measured(OWN, 0.6 + gain, seed + 50)] if own else [])
-
-
-@pytest.fixture
-def folders(tmp_path):
-    """none and sop with 4 seeds each, sop far better at sop; a failed and an unfinished run."""
-    found = [run(tmp_path, 'none', seed, usual('none', seed)) for seed in (2, 0, 1, 3)]
-    found += [run(tmp_path, 'sop', seed, usual('sop', seed + 10, 0.3, own=True)) for seed in range(3)]
-    found.append(run(tmp_path, 'sop', 3, reason='FloatingPointError: loss is\nnan at step 7'))
-    found.append(run(tmp_path, 'sop', 4))
-    return found
-
-
-def stacked(folders, arm, seeds, column):
-    by_seed = {f.result['seed']: f for f in folders if (f.result or {}).get('arm') == arm and f.done}
-    read = [by_seed[seed].predictions(*column, 'test', 'accuracy') for seed in seeds]
-    return np.stack([r[0] for r in read]).astype(float), read[0][1].astype(float)
+def printed(table, width):
+    console = Console(width=width, file=io.StringIO())
+    console.print(table)
+    return console.file.getvalue()
 
 
 def test_a_cell_is_the_mean_over_seeds_with_its_interval(folders):
@@ -116,11 +66,10 @@ def test_runs_without_spread_over_examples_give_the_paired_t_test(tmp_path):
 
 def test_marks_follow_holm_over_all_cells_of_the_table(tmp_path):
     rng = np.random.default_rng(3)
+    one = lambda column, gain, seed: measured(column, 0.5 + gain + rng.normal(0, 0.01), seed, constant=True)
     found = [
-        run(
-            tmp_path, arm, seed, [measured(c, 0.5 + g + rng.normal(0, 0.01), seed, constant=True) for c in (REFIT, MLM)]
-        )
-        for arm, g in (('none', 0), ('a', 0.014), ('b', 0.03), ('c', 0.1), ('d', 0.002))
+        run(tmp_path, arm, seed, [one(REFIT, gain, seed), one(MLM, gain, seed)])
+        for arm, gain in (('none', 0), ('a', 0.014), ('b', 0.03), ('c', 0.1), ('d', 0.002))
         for seed in range(5)
     ]
     table = tables.make(found)
@@ -316,10 +265,8 @@ def test_json_is_what_the_csv_is(folders):
     assert [{k: '' if v is None else str(v) for k, v in cell.items()} for cell in content['cells']] == read
     assert content['arms'][1]['failed'] == ['sop-s3-00000007'] and len(content['arms'][0]['runs']) == 4
     assert (content['split'], content['baseline'], tuple(content['notes'])) == ('test', 'none', table.notes)
-    cell, line = (
-        table.cells['sop', REFIT],
-        next(c for c in content['cells'] if (c['arm'], c['head']) == ('sop', 'refit')),
-    )
+    cell = table.cells['sop', REFIT]
+    line = next(c for c in content['cells'] if (c['arm'], c['head']) == ('sop', 'refit'))
     assert (line['diff_error'], line['diff_df']) == (cell.difference.standard_error, cell.difference.df)
     assert line['seeds_to_decide'] == power.seeds_to_decide(cell.difference)
 
@@ -350,12 +297,6 @@ def test_latex_escapes_and_balances(tmp_path):
     spans = [len(re.findall(r'(?<!\\)&', row)) + 1 for row in rows]
     assert spans == [4, 5, 5, 5, 5, 5]  # the first has two columns under sop
     assert text.isascii() or set(text) - set(map(chr, range(128))) == {'ü'}
-
-
-def printed(table, width):
-    console = Console(width=width, file=io.StringIO())
-    console.print(table)
-    return console.file.getvalue()
 
 
 @pytest.mark.parametrize('width', (60, 80, 120, 200))
@@ -402,17 +343,10 @@ def test_report_refuses_what_is_no_sweep(tmp_path, monkeypatch):
 
 def compared(tmp_path, column, rows, evaluation, objectives=({}, {})):
     """The difference on the column of two arms whose configs have these in turn."""
-    found = [
-        run(
-            tmp_path,
-            arm,
-            seed,
-            [measured(column, rate, seed)],
-            config={'rows': r, 'evaluation': evaluation, 'objectives': o},
-        )
-        for arm, rate, r, o in zip('ab', (0.5, 0.7), rows, objectives, strict=True)
-        for seed in range(3)
-    ]
+    found = []
+    for arm, rate, r, o in zip('ab', (0.5, 0.7), rows, objectives, strict=True):
+        config = {'rows': r, 'evaluation': evaluation, 'objectives': o}
+        found += [run(tmp_path, arm, seed, [measured(column, rate, seed)], config=config) for seed in range(3)]
     return tables.make(found).cells['b', column]
 
 

@@ -188,9 +188,8 @@ def test_tags_without_entities_want_another_metric(tmp_path):
 
 def test_tags_go_to_first_pieces(tmp_path):
     (tmp_path / 'a.conll').write_text('abc B-x\n\u200b O\nde O\nfg I-x\n')
-    found = load(
-        6, t=task('tag', f'{tmp_path}/a.conll', f'{tmp_path}/a.conll', columns={'words': 'words', 'tags': 'tags'})
-    )
+    spec, columns = f'{tmp_path}/a.conll', {'words': 'words', 'tags': 'tags'}
+    found = load(6, t=task('tag', spec, spec, columns=columns))
     (row,) = found.inputs['t', 'train'].rows
     t = found.tasks['t']
     assert t.labels == ['B-x', 'I-x', 'O']

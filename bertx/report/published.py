@@ -118,16 +118,13 @@ def contrasts(published: Sequence[Published], folders: Iterable[RunFolder], spli
     found: dict[tuple[str, str, Column | None], list[Published]] = {}
     for p in _with_masks(published):
         found.setdefault((p.arm, p.baseline, _column(p, made.get(p.baseline))), []).append(p)
-    with_column = [
-        Contrast(arm, baseline, tuple(reported), made[baseline].title(column), made[baseline].cells[arm, column])
-        for (arm, baseline, column), reported in found.items()
-        if column
-    ]
-    without = [
-        Contrast(arm, baseline, tuple(reported))
-        for (arm, baseline, column), reported in found.items()
-        if not column and any(p.figures for p in reported)
-    ]
+    with_column, without = [], []
+    for (arm, baseline, column), reported in found.items():
+        if column:
+            title, cell = made[baseline].title(column), made[baseline].cells[arm, column]
+            with_column.append(Contrast(arm, baseline, tuple(reported), title, cell))
+        elif any(p.figures for p in reported):
+            without.append(Contrast(arm, baseline, tuple(reported)))
     return with_column + without
 
 
@@ -156,11 +153,8 @@ def report(published: Sequence[Published], folders: Iterable[RunFolder], split: 
     lacking = [(p.measure, c.ours) for c in found for p in c.reported if _stands_in(p, c.ours)]
     if absent := dict.fromkeys(measure for measure, _ in lacking):
         other = ', so another column stands in' if any(ours for _, ours in lacking) else ''
-        notes.append(
-            f'n/a here{other}: '
-            + ', '.join(f'{m} ({DATA[m]})' for m in absent)
-            + '; with the data in get_downstream() they are measured'
-        )
+        where = ', '.join(f'{measure} ({DATA[measure]})' for measure in absent)
+        notes.append(f'n/a here{other}: {where}; with the data in get_downstream() they are measured')
     return markdown([[escaped(text) for text in row] for row in [HEAD, *(c.row() for c in found)]], notes)
 
 

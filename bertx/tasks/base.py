@@ -89,9 +89,8 @@ class Task:
         count = Counter(label for record in train for label in self.labels_of(record))
         if not self.settings['class_weights'] or not count:
             return np.ones(self.classes, np.float32)
-        return np.array(
-            [sum(count.values()) / (len(count) * max(count[label], 1)) for label in self.labels], np.float32
-        )
+        total = sum(count.values())
+        return np.array([total / (len(count) * max(count[label], 1)) for label in self.labels], np.float32)
 
     def labels_of(self, record: Record) -> Sequence[str]:
         return ()

@@ -1,6 +1,5 @@
 """Classification and regression of single texts and pairs, by BERT's head on [CLS]."""
 
-import functools
 import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -90,10 +89,8 @@ class Classify(TextTask):
         return [self.labels[int(np.argmax(logits_C))] for logits_C in outputs]
 
     def score(self, records, predictions, spread=True) -> Scores:
-        pairs = [(r['label'], p) for r, p in zip(records, predictions, strict=True) if r['label'] is not None]
-        gold, said = [a for a, _ in pairs], [b for _, b in pairs]
         names = {self.metric, 'accuracy', *(['f1'] if self.settings['positive'] else [])}
-        return self.ordered({name: values(self.function(name), gold, said, spread) for name in sorted(names)})
+        return self.ordered({name: values(self.function(name), records, predictions, spread) for name in sorted(names)})
 
     def function(self, name: str) -> m.Metric:
         return m.f1_of(self.positive) if name == 'f1' else getattr(m, name)
@@ -130,9 +127,7 @@ class Regress(Scored):
         return [float(x_C[0]) for x_C in outputs]
 
     def score(self, records, predictions, spread=True) -> Scores:
-        pairs = [(r['label'], p) for r, p in zip(records, predictions, strict=True) if r['label'] is not None]
-        gold, said = [a for a, _ in pairs], [b for _, b in pairs]
-        return self.ordered({name: values(getattr(m, name), gold, said, spread) for name in self.metrics})
+        return self.ordered({name: values(getattr(m, name), records, predictions, spread) for name in self.metrics})
 
     def baseline(self, train, records):
         return [float(np.mean([record['label'] for record in train]))] * len(records)
@@ -167,20 +162,19 @@ class Rank(Scored):
     def score(self, records, predictions, spread=True) -> Scores:
         """Per query."""
         pairs = [(r, p) for r, p in zip(records, predictions, strict=True) if r['label'] is not None]
-        gains = m.by_group(
-            [r['query'] for r, _ in pairs], [r['label'] for r, _ in pairs], [p for _, p in pairs]
-        )  # fmt: skip
-        functions: dict[str, Any] = {'mrr': m.reciprocal_rank, 'ndcg@10': functools.partial(m.ndcg, k=10)}
-        found = {name: np.array([function(g) for g in gains]) for name, function in functions.items()}
-        return self.ordered({name: (x, np.ones(len(x))) for name, x in found.items()})
+        gains = m.by_group([r['query'] for r, _ in pairs], [r['label'] for r, _ in pairs], [p for _, p in pairs])
+        each = {'mrr': m.reciprocal_rank, 'ndcg@10': m.ndcg}
+        return self.ordered({k: (np.array([f(g) for g in gains]), np.ones(len(gains))) for k, f in each.items()})
 
     def baseline(self, train, records):
         return [0.0] * len(records)
 
 
-def values(metric: m.Metric, gold: Sequence[Any], said: Sequence[Any], spread: bool):
-    """(sums, weights) whose ratio is the metric."""
-    if not gold:
+def values(metric: m.Metric, records: Sequence[Record], predictions: Sequence[Any], spread: bool):
+    """(sums, weights) whose ratio is the metric over the examples that have a label."""
+    pairs = [(r['label'], p) for r, p in zip(records, predictions, strict=True) if r['label'] is not None]
+    if not pairs:
         return np.zeros(0), np.zeros(0)
+    gold, said = map(list, zip(*pairs, strict=True))
     found = m.contributions(metric, gold, said) if spread else np.array([metric(gold, said)])
     return found, np.ones(len(found))

@@ -121,11 +121,8 @@ def attach(folder: RunFolder, config: ConfigDict, points: Sweep, progress: Calla
         if chosen := max(whole or done, key=_dev):
             for name in chosen[0].job.tasks:
                 values += _averaged(folder, chosen, name)
-    everything = [(p.folder.result or {}) for p in planned]
-    summary = {
-        'values': values, 'runs': len(planned), 'failed': len(failed), 'reasons': failed,
-        'collapsed': sum(bool(result.get('collapsed')) for result in everything),
-    }  # fmt: skip
+    summary = {'values': values, 'runs': len(planned), 'failed': len(failed), 'reasons': failed}
+    summary['collapsed'] = sum(bool((p.folder.result or {}).get('collapsed')) for p in planned)
     write_atomically(folder.path / FILE, json.dumps(summary, indent=1))
     return failed
 
@@ -157,9 +154,6 @@ def _averaged(folder: RunFolder, runs: Sequence[Planned], name: str) -> list[dic
         weight_N = read[0][1]
         sum_N = np.mean([sum_N for sum_N, _ in read], axis=0)
         folder.keep(title, head, split, metric, sum_N, weight_N)
-        mean = float(sum_N.sum() / weight_N.sum())
-        found.append(
-            value | {'task': title, 'value': mean, 'fine_tuning_seeds': len(runs),
-                     'learning_rate': job.config['optimizer']['learning_rate']}
-        )  # fmt: skip
+        own = {'fine_tuning_seeds': len(runs), 'learning_rate': job.config['optimizer']['learning_rate']}
+        found.append(value | {'task': title, 'value': float(sum_N.sum() / weight_N.sum())} | own)
     return found

@@ -86,9 +86,8 @@ def fit(job: Job, folder: RunFolder, advance: Callable[[int, dict[str, float]], 
         last, (rows, length) = number == job.steps, batch['tokens'].shape
         tokens, flops = tokens + rows * length, flops + passes * rows * length * job.encoder.flops_per_token(length)
         with pace.step(name, batch, losses):
-            trained, opt, loss = steps[name](
-                trained, frozen, opt, job.hyper, data.class_weights[name], jax.random.fold_in(key, number), batch
-            )
+            noise, weights_C = jax.random.fold_in(key, number), data.class_weights[name]
+            trained, opt, loss = steps[name](trained, frozen, opt, job.hyper, weights_C, noise, batch)
             losses.append(loss)
             if number % t['log_every'] == 0 or number % every == 0 or last:
                 mean, losses = float(np.mean(jax.device_get(losses))), []

@@ -158,9 +158,8 @@ def checked(config: dict[str, Any], tokenizer: Tokenizer, source: EncoderConfig 
 def _hyper(config: dict[str, Any], steps: int) -> dict[str, np.float32]:
     """The traced numbers."""
     needless = dict.fromkeys(('micro_batches', 'validate_every', 'checkpoint_every', 'keep_checkpoints'), 1)
-    found = hyper_parameters(
-        config | {'train': config['train'] | needless | {'steps': steps}, 'evaluation': {'seed': 0}}
-    )
+    train = config['train'] | needless | {'steps': steps}
+    found = hyper_parameters(config | {'train': train, 'evaluation': {'seed': 0}})
     del found['log_every']
     return found | {'layer_decay': np.float32(config['optimizer']['layer_decay'])}
 

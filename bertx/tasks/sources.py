@@ -122,10 +122,7 @@ def _squad(content: Any) -> Iterator[Row]:
     for article in content['data']:
         for paragraph in article['paragraphs']:
             for qa in paragraph['qas']:
-                answers = {
-                    'text': [a['text'] for a in qa.get('answers', ())],
-                    'answer_start': [a['answer_start'] for a in qa.get('answers', ())],
-                }
+                answers = {key: [a[key] for a in qa.get('answers', ())] for key in ('text', 'answer_start')}
                 context = paragraph['context']
                 yield {'id': str(qa['id']), 'question': qa['question'], 'context': context, 'answers': answers}
 

@@ -34,9 +34,7 @@ def expected_layer(score_L: np.ndarray) -> float:
     return float((np.arange(1, len(score_L)) * gain).sum() / gain.sum()) if gain.sum() else float('nan')
 
 
-def gravity(
-    hit_RLG: np.ndarray, weight_G: np.ndarray, dev_L: np.ndarray, seed: int = 0, mix_L: np.ndarray | None = None
-) -> Gravity:
+def gravity(hit_RLG: np.ndarray, weight_G: np.ndarray, dev_L: np.ndarray, mix_L: np.ndarray | None = None) -> Gravity:
     """hit_RLG: what the probe of layers 0..l of each run hit in each test group; dev_L: its nats on dev, which say what
     prefix is the best, so that the headroom is none of chance; mix_L: of the probe of all layers. Refuses (NaN) where
     headroom is within noise: the quotient then leaves the layers, as Tenney's DPR does."""
@@ -47,7 +45,7 @@ def gravity(
     centre = float('nan') if mix_L is None or not len(mix_L) else centre_of_gravity(mix_L)
     if best == 0 or not headroom.low > 0:
         return Gravity(float('nan'), float('nan'), float('nan'), headroom, gain_L, centre)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     count_BR, count_BG = (rng.multinomial(n, np.full(n, 1 / n), DRAWS) for n in (len(hit_RLG), len(weight_G)))
     hit_BL = np.einsum('br,brl->bl', count_BR, np.tensordot(count_BG, hit_RLG, (1, 2))) / len(hit_RLG)
     drawn = [expected_layer(row) for row in hit_BL / (count_BG @ weight_G)[:, None]]

@@ -72,13 +72,13 @@ class Probe:
         """The vectors of a batch: [B, ..., D] of one layer."""
         return x_LND[layer, at]
 
-    def loss(self, params, x, target, layer) -> Array:
-        """[B]"""
-        raise NotImplementedError
-
     def outputs(self, params, x, target, layer) -> dict[str, Array]:
         """What is kept of each example, [B, ...]; 'loss' is in it."""
-        return {'loss': self.loss(params, x, target, layer)}
+        raise NotImplementedError
+
+    def loss(self, params, x, target, layer) -> Array:
+        """[B]"""
+        return self.outputs(params, x, target, layer)['loss']
 
 
 @dataclasses.dataclass
@@ -126,16 +126,8 @@ def fit(
     counts = np.full(len(seeds), len(train)) if counts is None else np.asarray(counts)
     penalty_R = jnp.asarray(options.penalties)
     steps = min(options.steps, max(LEAST_STEPS, len(train) // options.batch))
-    params, loss_LTR, rounds = _fit(
-        probe,
-        dataclasses.replace(options, penalties=(), seeds=0, steps=steps),
-        x_LND,
-        train,
-        dev,
-        seeds,
-        counts,
-        penalty_R,
-    )
+    static = dataclasses.replace(options, penalties=(), seeds=0, steps=steps)
+    params, loss_LTR, rounds = _fit(probe, static, x_LND, train, dev, seeds, counts, penalty_R)
     loss_LTR = np.asarray(loss_LTR)
     best_LT = loss_LTR.argmin(-1)
     chosen = jax.vmap(jax.vmap(lambda tree, r: jax.tree.map(lambda x: x[r], tree)))(params, best_LT)
@@ -179,10 +171,8 @@ def _fit(probe: Probe, o: Options, x_LND, train: Examples, dev: Examples, seed_T
 
         def step(carry, key):
             params, state = carry
-            u_TB = jax.random.uniform(key, (T, o.batch))
-            index_TB = (u_TB * count_T[:, None]).astype(
-                jnp.int32
-            )  # with replacement, so that one shape fits all counts
+            u_TB = jax.random.uniform(key, (T, o.batch))  # with replacement, so that one shape fits all counts
+            index_TB = (u_TB * count_T[:, None]).astype(jnp.int32)
             grads = jax.vmap(jax.vmap(gradients, (None, 0, 0)), (0, 0, None))(layers, params, index_TB)
             updates, state = adam.update(grads, state)
             scale = lambda p, u: p - _over(o.learning_rate * rate_LTR, u) * u

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis.conllu import SPLITS, Sentence
-from analysis.features import Corpus
+from analysis.probing.conllu import SPLITS, Sentence
+from analysis.probing.features import Corpus
 from bertx.errors import BadInput
 
 DEV, TEST = 0.1, 0.2  # of the documents, where no splits are given
@@ -57,10 +57,10 @@ class Task:
         fields = ('at', 'label_N', 'split_N', 'group_N', 'type_N')
         return dataclasses.replace(self, **{name: getattr(self, name)[index] for name in fields})
 
-    def limited(self, train: int, rest: int, seed: int = 0) -> 'Task':
+    def limited(self, train: int, rest: int) -> 'Task':
         """With at most so many training, and dev and test, examples: whole groups, drawn at random."""
-        rng, keep = np.random.default_rng(seed), np.zeros(len(self.label_N), bool)
-        order = rng.permutation(self.group_N.max() + 1)[self.group_N]
+        keep = np.zeros(len(self.label_N), bool)
+        order = np.random.default_rng(0).permutation(self.group_N.max() + 1)[self.group_N]
         for number, most in enumerate((train, rest, rest)):
             mine = np.flatnonzero(self.split_N == number)
             keep[mine[np.argsort(order[mine], kind='stable')[:most]]] = True

@@ -1,13 +1,14 @@
 """Tasks that want annotation: from a CoNLL-U treebank, and from BIO spans."""
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from analysis import conllu
-from analysis.conllu import Sentence
-from analysis.features import Corpus
-from analysis.tasks import Example, Task, build, split_sentences
+from analysis.probing import conllu
+from analysis.probing.conllu import Sentence
+from analysis.probing.features import Corpus
+from analysis.probing.tasks import Example, Task, build, split_sentences
 from bertx.errors import one_of
 
 DEPTHS = 7  # the deepest class is 'and more'
@@ -61,14 +62,12 @@ def tense(s: Sentence, first: int, group: int) -> Iterator[Example]:
         yield _sentence(s, group, found[0])
 
 
-def subject_number(s: Sentence, first: int, group: int) -> Iterator[Example]:
-    """Number of the main clause's subject."""
-    yield from _number(s, group, 'nsubj')
-
-
-def object_number(s: Sentence, first: int, group: int) -> Iterator[Example]:
-    """Number of the main clause's object."""
-    yield from _number(s, group, 'obj')
+def number(s: Sentence, first: int, group: int, relation: str) -> Iterator[Example]:
+    """Number of what stands in a relation to the root of the main clause: its subject, its object."""
+    mine = [w for w in _of_root(s) if s.relations[w] == relation and s.upos[w] in ('NOUN', 'PROPN')]
+    found = [s.feats[w].get('Number') for w in mine]
+    if len(found) == 1 and found[0] in ('Sing', 'Plur'):
+        yield _sentence(s, group, found[0])
 
 
 def _sentence(s: Sentence, group: int, label: str) -> Example:
@@ -79,24 +78,16 @@ def _of_root(s: Sentence) -> list[int]:
     return [w for w, head in enumerate(s.heads) if head == s.root]
 
 
-def _number(s: Sentence, group: int, relation: str) -> Iterator[Example]:
-    found = [
-        s.feats[w].get('Number') for w in _of_root(s) if s.relations[w] == relation and s.upos[w] in ('NOUN', 'PROPN')
-    ]
-    if len(found) == 1 and found[0] in ('Sing', 'Plur'):
-        yield _sentence(s, group, found[0])
-
-
 # name -> (function, kind, unit)
-CONLLU = {
+CONLLU: dict[str, tuple[Callable[..., Iterator[Example]], str, str]] = {
     'pos': (pos, 'syntax', 'words'),
     'xpos': (xpos, 'syntax', 'words'),
     'dep': (dep, 'syntax', 'words'),
     'arc': (arc, 'syntax', 'words'),
     'tree_depth': (tree_depth, 'syntax', 'sentences'),
     'tense': (tense, 'semantics', 'sentences'),
-    'subject_number': (subject_number, 'semantics', 'sentences'),
-    'object_number': (object_number, 'semantics', 'sentences'),
+    'subject_number': (functools.partial(number, relation='nsubj'), 'semantics', 'sentences'),
+    'object_number': (functools.partial(number, relation='obj'), 'semantics', 'sentences'),
 }
 # of column files with BIO tags
 SPANS = {'chunks': (spans, 'syntax', 'words'), 'ner': (spans, 'semantics', 'words')}

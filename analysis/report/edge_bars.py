@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis import layer_plots
-from analysis.edge import Gravity
-from analysis.plots import COLORS, GREY, SMALL, caption, new_figure
+from analysis.probing.edge import Gravity
+from analysis.report import layer_plots
+from analysis.report.plots import COLORS, GREY, SMALL, caption, new_figure
 
 LEAST = 0.01  # of the axis of gains, to each side: noise would look like a gain
 ROOM = 1.2  # of the left axis over the layers, for figures behind the bars

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from analysis.probing import Profile
+from analysis.probing.profiles import Profile
 from bertx.errors import one_of
 from bertx.report import stats, table_notes
 from bertx.report.arms import Arm, Column
@@ -70,17 +70,13 @@ def by_task(found: Found, arms: list[Arm], untrained: Fresh, baseline: str | Non
     columns = {(task, BEST): (found[task], {arm: layers[task, arm] for arm in found[task]}) for task in found}
     references = {(task, BEST): _reference(fresh, baseline, fresh[baseline].best) for task, fresh in untrained.items()}
     table = _table(columns, arms, references, baseline)
-    notes = [
-        f'{task}: layer '
-        + ', '.join(f'{layers[task, arm]} ({arm})' for arm in by_arm)
-        + '; '
-        + controls(by_arm, layers, task, untrained[task])
-        for task, by_arm in found.items()
-    ]
-    note = (
-        'each arm at the layer that dev chose (0: the embedding); examples of an interval: test sentences or documents'
-    )
-    return dataclasses.replace(table, notes=(*table_notes.about_cells(table), note, *notes))
+    notes = table_notes.about_cells(table)
+    notes.append('each arm at the layer that dev chose (0: the embedding); examples of an interval: test sentences or '
+                 'documents')  # fmt: skip
+    for task, by_arm in found.items():
+        at = ', '.join(f'{layers[task, arm]} ({arm})' for arm in by_arm)
+        notes.append(f'{task}: layer {at}; {controls(by_arm, layers, task, untrained[task])}')
+    return dataclasses.replace(table, notes=tuple(notes))
 
 
 def by_layer(

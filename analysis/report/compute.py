@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from matplotlib.transforms import ScaledTranslation
 
-from analysis.plots import COLORS, GREY, SMALL, draw_chance, label, legend_columns, new_figure, save, wrapped
+from analysis.report.plots import COLORS, draw_chance, grid, label, legend, save
 from bertx.report.table import Table
 
 MARKERS = 'os^'  # of the first, second and third eight arms, whose colours are the same
@@ -24,10 +24,7 @@ def scores(table: Table, path) -> Figure:
     flops = {arm.name: [result.get('flops') or 0.0 for result in arm.results.values()] for arm in table.arms}
     cost = {name: float(np.mean(known)) for name, known in flops.items() if known and all(known)}
     columns = [c for c in table.columns if sum(key == c and name in cost for name, key in table.cells) > 1]
-    width = 2 if len(columns) in (2, 4) else min(3, max(1, len(columns)))
-    rows = max(1, -(-len(columns) // width))
-    figure = new_figure(max(5.5, 3.6 * width), 2.9 * rows + 0.9)
-    axes = figure.subplots(rows, width, squeeze=False).ravel()
+    figure, axes = grid(len(columns), 2 if len(columns) in (2, 4) else 3, 3.6, 2.9, least=5.5, below=0.9)
     looks = {
         arm.name: {'color': COLORS[n % len(COLORS)], 'marker': MARKERS[n // len(COLORS) % len(MARKERS)]}
         for n, arm in enumerate(table.arms)
@@ -52,16 +49,10 @@ def scores(table: Table, path) -> Figure:
         panel.grid(alpha=0.25)
         known = table.references.get(column)
         draw_chance(panel, known[1].value if known else None, known[0] if known else '')
-    for empty in axes[len(columns) :]:
-        empty.set_axis_off()
     for arm in table.arms:
         axes[0].plot([], [], linestyle='', label=label(arm), **looks[arm.name])
-    legend = figure.legend(
-        loc='outside lower center', ncols=legend_columns(figure, [label(arm) for arm in table.arms]), frameon=False
-    )
     text = f'accuracy, {table.split} split, with 95 % intervals; arms of the same cost stand side by side'
-    legend.set_title(wrapped(figure, text))
-    legend.get_title().set(fontsize=SMALL, color=GREY)
+    legend(figure, text, *axes[0].get_legend_handles_labels())
     return save(figure, path)
 
 

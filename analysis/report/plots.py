@@ -38,10 +38,7 @@ def learning_curves(folders: Iterable[RunFolder], path) -> Figure:
     found = arms(folders)
     lines = {id(run): run.metrics() for arm in found for run in (*arm.runs.values(), *arm.failed)}
     panels = _panels([line for run in lines.values() for line in run])
-    columns = 2 if len(panels) in (2, 4) else min(3, max(1, len(panels)))
-    rows = max(1, -(-len(panels) // columns))
-    figure = new_figure(max(6.0, 4.3 * columns), 3.1 * rows + 0.9)
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    figure, axes = grid(len(panels), 2 if len(panels) in (2, 4) else 3, 4.3, 3.1, least=6.0, below=0.9)
     for panel, (split, key) in zip(axes, panels, strict=False):
         for number, arm in enumerate(found):
             done = [_curve(lines[id(run)], split, key) for run in arm.runs.values()]
@@ -53,16 +50,10 @@ def learning_curves(folders: Iterable[RunFolder], path) -> Figure:
         panel.grid(alpha=0.25)
         if metric == 'accuracy':
             draw_chance(panel, tables.chance(task))
-    for empty in axes[len(panels) :]:
-        empty.set_axis_off()
     for number, arm in enumerate(found):
         axes[0].plot([], [], label=label(arm), linewidth=2, **style(number))
     if found:
-        legend = figure.legend(
-            loc='outside lower center', ncols=legend_columns(figure, [label(arm) for arm in found]), frameon=False
-        )
-        legend.set_title(wrapped(figure, _meaning(found)))
-        legend.get_title().set(fontsize=SMALL, color=GREY)
+        legend(figure, _meaning(found), *axes[0].get_legend_handles_labels())
     return save(figure, path)
 
 
@@ -85,12 +76,8 @@ def matrix(table: Table, path) -> Figure:
     image = axes.imshow(above, cmap='Blues', vmin=0, vmax=top, aspect='auto')
     for (i, j), cell in cells.items():
         value, interval = f'{cell.score.value:.3f}{cell.mark}', f'[{cell.score.low:.3f}, {cell.score.high:.3f}]'
-        style: dict[str, Any] = {
-            'ha': 'center',
-            'va': 'center',
-            'color': 'white' if above[i, j] > 0.6 * top else 'black',
-        }
-        style |= {'textcoords': 'offset points'}
+        style: dict[str, Any] = {'ha': 'center', 'va': 'center', 'textcoords': 'offset points'}
+        style['color'] = 'white' if above[i, j] > 0.6 * top else 'black'
         axes.annotate(value, (j, i), (0, 6), weight='bold' if cell.best else 'normal', **style)
         axes.annotate(interval, (j, i), (0, -8), fontsize=SMALL, **style)
     for i, j in np.ndindex(above.shape):
@@ -180,6 +167,14 @@ def label(arm: Arm) -> str:
     return f'{arm.name} ({len(arm.runs)} seed{"" if len(arm.runs) == 1 else "s"}{failed})'
 
 
+def legend(figure: Figure, note: str, handles: Collection[Any], labels: Collection[str], **look: Any) -> None:
+    """Below the panels, the note above it."""
+    columns = legend_columns(figure, labels)
+    made = figure.legend(handles, labels, loc='outside lower center', frameon=False, ncols=columns, **look)
+    made.set_title(wrapped(figure, note))
+    made.get_title().set(fontsize=SMALL, color=GREY)
+
+
 def legend_columns(figure: Figure, labels: Collection[str]) -> int:
     """As many as fit: at 10 points about 11 characters to the inch, and 7 for the line before each label."""
     widest = max(map(len, labels)) + 7
@@ -199,6 +194,20 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), dpi=DPI, layout='constrained')
     FigureCanvasAgg(figure)
     return figure
+
+
+def grid(
+    count: int, most: int, width: float, height: float, least: float = 0.0, below: float = 0.0
+) -> tuple[Figure, np.ndarray]:
+    """A figure with panels of width x height inches, at most so many side by side; it is no narrower than `least`, and
+    has room below. Places without a panel are empty."""
+    columns = min(most, max(1, count))
+    rows = max(1, -(-count // columns))
+    figure = new_figure(max(least, width * columns), height * rows + below)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for empty in axes[count:]:
+        empty.set_axis_off()
+    return figure, axes
 
 
 def caption(figure: Figure, text: str) -> None:

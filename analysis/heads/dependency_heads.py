@@ -12,9 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis import attention, features, page
-from analysis.conllu import Sentence
-from analysis.features import Corpus, Pieces
+from analysis.heads import weights
+from analysis.probing import features
+from analysis.probing.conllu import Sentence
+from analysis.probing.features import Corpus, Pieces
+from analysis.report import page
 from bertx.errors import BadInput
 from bertx.pretrained import Pretrained
 from bertx.report import stats
@@ -38,7 +40,7 @@ def read(model: Pretrained, sentences: Sequence[Sentence]) -> Maps:
     corpus = Corpus([s.words for s in sentences])
     rows = corpus.pieces(model.tokenizer, features.longest(model))
     found = []
-    for i, a_NHQK, _ in attention.maps(model, rows):
+    for i, a_NHQK, _ in weights.maps(model, rows):
         W = len(sentences[i].words)
         if rows[i].whole and len(set(rows[i].word_L) - {-1}) == W and W > 1:
             found.append((sentences[i], word_maps(rows[i], W, a_NHQK).reshape(-1, W, W)))
@@ -117,12 +119,8 @@ def compare(own: tuple[Maps, Maps], control: tuple[Maps, Maps], heads: int) -> t
     for relation in ['all', *(name for _, name in sorted(known, reverse=True))]:
         head, offset = pick(dev, test, relation, False), pick(dev, test, relation, True)
         gain = stats.difference(head.hit_G[None], offset.hit_G[None], head.weight_G)
-        plain = (
-            f'{offset.score.value:.3f}',
-            page.interval(gain, '+'),
-            f'{pick(fresh[0], fresh[1], relation, False).score.value:.3f}',
-        )
-        count = f'{int(head.weight_G.sum()):,}'
+        untrained, count = pick(fresh[0], fresh[1], relation, False), f'{int(head.weight_G.sum()):,}'
+        plain = f'{offset.score.value:.3f}', page.interval(gain, '+'), f'{untrained.score.value:.3f}'
         rows.append([relation, count, head.name, page.interval(head.score), offset.name, *plain])
     note = (
         f'heads and offsets chosen on {len(own[0]):,} dev sentences, accuracy on {len(own[1]):,} test sentences '

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
-from analysis import features
-from analysis.features import Pieces, padded, view_of
+from analysis.probing import features
+from analysis.probing.features import Pieces, padded, view_of
 from bertx import heads
 from bertx.encoder import encode
 from bertx.encoder_config import EncoderConfig

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from etils import epath
 
-from analysis import features, probe_engine
-from analysis.probe_engine import Examples, Fitted, Options
-from analysis.probes import Classifier, Edge
-from analysis.tasks import Task
+from analysis.probing import engine, features
+from analysis.probing.engine import Examples, Fitted, Options
+from analysis.probing.probes import Classifier, Edge
+from analysis.probing.tasks import Task
 from bertx.errors import one_of
 from bertx.pretrained import Pretrained
 from bertx.results import write_atomically
@@ -93,7 +93,7 @@ def prepare(model: Pretrained, task: Task, pools: Pools, cache: Path) -> Prepare
     x_LND = np.stack([x_ND[used] for x_ND in found.states_LND])
     norm_L = np.linalg.norm(x_LND, axis=-1).mean(1)
     train = rows[task.split_N == 0]
-    return Prepared(task, probe_engine.standardised(x_LND, np.unique(train[train >= 0])), rows, norm_L, lost)
+    return Prepared(task, engine.standardised(x_LND, np.unique(train[train >= 0])), rows, norm_L, lost)
 
 
 def make_probe(kind: str, task: Task) -> Classifier | Edge:
@@ -117,7 +117,7 @@ def fit(prepared: Prepared, kind: str, options: Options, label_N=None, counts=No
     """With the task's labels, or others."""
     rows = spanned(prepared, kind)
     train, dev = rows.examples(0, label_N), rows.examples(1, label_N)
-    return probe_engine.fit(make_probe(kind, prepared.task), prepared.x_LND, train, dev, options, counts)
+    return engine.fit(make_probe(kind, prepared.task), prepared.x_LND, train, dev, options, counts)
 
 
 def measure(

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from analysis import dependency_heads, page
-from analysis.dependency_heads import OFFSETS, Found, Maps
+from analysis.heads import dependency_heads
+from analysis.heads.dependency_heads import OFFSETS, Found, Maps
+from analysis.report import page
 from bertx.report import stats
 
 PENALTY = 1e-4  # times half the squared weights: a head's attention sums to 1, so without it there is no one optimum

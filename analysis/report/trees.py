@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 
-from analysis import layer_plots
-from analysis.conllu import Sentence
-from analysis.plots import COLORS, SMALL, caption, new_figure
+from analysis.probing.conllu import Sentence
+from analysis.report import layer_plots
+from analysis.report.plots import COLORS, SMALL, caption, new_figure
 
 
 def distances(heads: list[int]) -> np.ndarray:
@@ -56,8 +56,7 @@ def picture(found, number: int, path: Path) -> Path:
     for w, word in enumerate(s.words):
         right.text(w, 0, word, rotation=30, ha='center', va='center', fontsize=SMALL + 1)
     right.set_axis_off()
-    right.set_title(
-        f'above: the annotated tree; below: the predicted one, {len(gold & mine)} of {len(gold)} edges', fontsize=10
-    )
+    said = f'above: the annotated tree; below: the predicted one, {len(gold & mine)} of {len(gold)} edges'
+    right.set_title(said, fontsize=10)
     caption(figure, 'dashed: an edge that the annotation has not; punctuation is left out')
     return layer_plots.save(figure, path)

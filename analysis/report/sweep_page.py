@@ -4,13 +4,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import jinja2
 from etils import epath
 from markupsafe import Markup
 
+from analysis.report import page
 from bertx.config import flat
 from bertx.report.arms import Arm
 from bertx.report.comparison import Comparison
@@ -22,20 +21,14 @@ SHOWN_DIFF = 4000  # characters of a diff; all of it is in the run's provenance.
 
 
 def write(
-    path,
-    title: str,
-    config: Mapping[str, Any],
-    table: Table,
-    folders: Sequence[RunFolder],
-    figures: Mapping[str, epath.Path],
-    compared: tuple[Comparison, epath.Path] | None = None,
-) -> None:
+    path, title: str, config: Mapping[str, Any], table: Table, folders: Sequence[RunFolder],
+    figures: Mapping[str, epath.Path], compared: tuple[Comparison, epath.Path] | None,
+) -> None:  # fmt: skip
     """The page at `path`. figures: heading -> SVG; compared: two arms and the SVG of their differences."""
-    loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
     counts = Counter(_status(folder) for folder in folders)
     said = ', '.join(f'{counts[status]} {status}' for status in ('done', 'failed', 'not finished') if counts[status])
-    page = environment.get_template('sweep_page.html').render(
+    text = page.render(
+        'sweep_page.html',
         title=title,
         summary=f'{len(table.arms)} arms, {len(folders)} runs: {said}. Compared with {table.baseline}.',
         results=_results(table),
@@ -47,7 +40,7 @@ def write(
         provenance=_provenance(folders),
         config=json.dumps(config, indent=1),
     )
-    write_atomically(epath.Path(path), page)
+    write_atomically(epath.Path(path), text)
 
 
 def _results(table: Table) -> dict[str, Any]:
@@ -85,7 +78,7 @@ def _status(folder: RunFolder) -> str:
 
 def _run(folder: RunFolder) -> dict[str, Any]:
     """Each field as shown and as sorted by."""
-    about = folder.result or {**({'step': lines[-1]['step']} if (lines := folder.metrics()) else {})}
+    about = folder.result or ({'step': lines[-1]['step']} if (lines := folder.metrics()) else {})
     shown = {'step': '{:,.0f}', 'tokens': '{:,.0f}', 'flops': '{:.2e}', 'wall_s': '{:,.0f} s'}
     cells = [(folder.path.name,) * 2, *((about.get(key, ''),) * 2 for key in ('arm', 'seed')), (_status(folder),) * 2]
     for key, form in shown.items():

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from analysis.probe_engine import Probe
+from analysis.probing.engine import Probe
 
 
 def _dense(key, rows: int, columns: int):
@@ -14,7 +14,7 @@ def _dense(key, rows: int, columns: int):
 
 
 def _classified(logits_BK, label_B):
-    """Nats, bits and hits of each example."""
+    """Nats and hits of each example."""
     loss = optax.softmax_cross_entropy_with_integer_labels(logits_BK, label_B)
     return {'loss': loss, 'hit': (logits_BK.argmax(-1) == label_B).astype(jnp.float32)}
 
@@ -35,19 +35,13 @@ class Classifier(Probe):
         out = jax.tree.map(lambda x: 0.1 * x, _dense(last, self.hidden or rows, self.classes))
         return {'out': out} | ({'hidden': _dense(first, rows, self.hidden)} if self.hidden else {})
 
-    def _logits(self, params, x_BSD):
+    def outputs(self, params, x_BSD, target, layer):
         x_BD = x_BSD[:, 0]
         if self.slots == 2:
             x_BD = jnp.concatenate([x_BD, x_BSD[:, 1], x_BD * x_BSD[:, 1]], -1)
         if self.hidden:
             x_BD = jax.nn.relu(x_BD @ params['hidden']['kernel'] + params['hidden']['bias'][None])
-        return x_BD @ params['out']['kernel'] + params['out']['bias'][None]
-
-    def loss(self, params, x, target, layer):
-        return self.outputs(params, x, target, layer)['loss']
-
-    def outputs(self, params, x, target, layer):
-        return _classified(self._logits(params, x), target)
+        return _classified(x_BD @ params['out']['kernel'] + params['out']['bias'][None], target)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,13 +59,8 @@ class Edge(Probe):
     def init(self, key, width, layers):
         keys = jax.random.split(key, 2 + self.spans)
         pool = [_dense(k, width, self.size) | {'score': jnp.zeros((self.size, 1))} for k in keys[2:]]
-        hidden = _dense(keys[0], self.spans * self.size, self.size)
-        return {
-            'mix': jnp.zeros(layers),
-            'pool': pool,
-            'hidden': hidden,
-            'out': _dense(keys[1], self.size, self.classes),
-        }
+        hidden, out = _dense(keys[0], self.spans * self.size, self.size), _dense(keys[1], self.size, self.classes)
+        return {'mix': jnp.zeros(layers), 'pool': pool, 'hidden': hidden, 'out': out}
 
     def read(self, x_LND, layer, at_BSW):
         """(vectors of all layers [L, B, S, W, D], which of them stand for a word [B, S, W])."""
@@ -82,9 +71,6 @@ class Edge(Probe):
         s_L = params['mix']
         return jax.nn.softmax(jnp.where(jnp.arange(len(s_L)) <= layer, s_L, -jnp.inf))
 
-    def loss(self, params, x, target, layer):
-        return self.outputs(params, x, target, layer)['loss']
-
     def outputs(self, params, x, target, layer):
         x_LBSWD, there_BSW = x
         mixed_BSWD = jnp.einsum('l,lbswd->bswd', self.mix(params, layer), x_LBSWD)
@@ -93,6 +79,5 @@ class Edge(Probe):
             h_BWE = mixed_BSWD[:, s] @ pool['kernel'] + pool['bias'][None, None]
             score_BW = jnp.where(there_BSW[:, s], (h_BWE @ pool['score'])[..., 0], -1e9)
             spans.append(jnp.einsum('bw,bwe->be', jax.nn.softmax(score_BW), h_BWE))
-        h_BE = jnp.concatenate(spans, -1) @ params['hidden']['kernel'] + params['hidden']['bias'][None]
-        h_BE = jnp.tanh(h_BE)
+        h_BE = jnp.tanh(jnp.concatenate(spans, -1) @ params['hidden']['kernel'] + params['hidden']['bias'][None])
         return _classified(h_BE @ params['out']['kernel'] + params['out']['bias'][None], target)

@@ -10,14 +10,18 @@ from pathlib import Path
 MEMORY = 'from memory'
 Rows = list[list[str]]
 
-TABLES: dict[str, tuple[str, list[list[str]]]] = {
+
+def _rows(text: str) -> Rows:
+    return [line.split() for line in text.strip().splitlines()]
+
+
+TABLES: dict[str, tuple[str, Rows]] = {
     'jawahar2019': (
         f'Jawahar et al. 2019, Table 2, BERT-base-uncased, layers 1 to 12, {MEMORY}',
         [
             ['task', *map(str, range(1, 13))],
-            *(
-                line.split()
-                for line in """sentence_length 93.9 95.9 96.2 94.2 92.0 88.4 83.7 82.9 80.1 77.0 73.9 69.5
+            *_rows("""
+sentence_length 93.9 95.9 96.2 94.2 92.0 88.4 83.7 82.9 80.1 77.0 73.9 69.5
 word_content 24.9 65.0 66.5 69.8 69.2 63.5 56.9 51.1 47.9 43.4 42.8 49.1
 tree_depth 35.9 40.6 39.7 39.4 40.6 41.3 40.1 39.2 38.5 38.1 36.3 34.7
 bigram_shift 50.3 55.8 64.9 74.4 81.4 82.9 83.0 83.9 87.0 86.7 86.8 86.4
@@ -25,8 +29,7 @@ tense 82.2 85.9 86.6 87.6 89.5 89.8 89.9 89.9 90.0 89.7 89.9 89.5
 subject_number 77.6 82.5 82.0 81.9 85.8 88.1 87.4 87.5 87.6 87.1 85.7 84.0
 object_number 76.7 80.6 80.3 81.4 81.2 82.0 82.2 81.2 81.8 80.5 78.9 78.7
 odd_man_out 49.9 53.8 55.8 59.0 60.2 60.7 61.6 62.1 63.4 63.3 64.4 65.2
-coordination_inversion 53.9 58.5 59.3 58.1 64.1 71.1 74.8 76.4 78.7 78.4 77.6 74.9""".splitlines()
-            ),
+coordination_inversion 53.9 58.5 59.3 58.1 64.1 71.1 74.8 76.4 78.7 78.4 77.6 74.9"""),
         ],
     ),
     'tenney2019': (
@@ -42,9 +45,8 @@ coordination_inversion 53.9 58.5 59.3 58.1 64.1 71.1 74.8 76.4 78.7 78.4 77.6 74
         'and scored on the same split (as their notebook printed); last, UAS of Table 3, from memory',
         [
             ['relation (theirs)', 'attention', 'offset'],
-            *(
-                line.split()
-                for line in """all 0.347 0.267
+            *_rows("""
+all 0.347 0.267
 prep 0.667 0.618
 pobj 0.763 0.346
 det 0.943 0.517
@@ -57,8 +59,7 @@ aux 0.811 0.715
 poss 0.805 0.477
 auxpass 0.941 0.825
 ccomp 0.488 0.124
-mark 0.507 0.145""".splitlines()
-            ),
+mark 0.507 0.145"""),
             ['probe on all heads', '0.61', '0.26'],
             ['probe on all heads, untrained encoder', '0.30', '0.26'],
         ],
@@ -98,11 +99,15 @@ def _read(file: Path) -> Rows:
         return list(csv.reader(stream))
 
 
+def _records(file: Path) -> list[dict[str, str]]:
+    head, *lines = _read(file)
+    return [dict(zip(head, line, strict=True)) for line in lines]
+
+
 def _layers(out: Path, rows: Rows) -> Rows:
     """Each task's line, and ours of every arm below it, in percent."""
-    head, *lines = _read(out / 'layers.csv')
     ours: dict[str, dict[str, list[str]]] = {}
-    for line in (dict(zip(head, cells, strict=True)) for cells in lines):
+    for line in _records(out / 'layers.csv'):
         if line['head'] != 'layer 0' and not line['arm'].startswith('untrained'):
             ours.setdefault(line['task'], {}).setdefault(line['arm'], []).append(f'{100 * float(line["mean"]):.1f}')
     found = []
@@ -130,9 +135,7 @@ def _relations(out: Path, rows: Rows) -> Rows:
 
 def _structure(out: Path, rows: Rows) -> Rows:
     """Our layer of dev, and our chain."""
-    head, *lines = _read(out / 'structure.csv')
-    lines = [line for line in lines if '(dev)' in line[0] or line[0] == 'chain']
-    mine = [dict(zip(head, line, strict=True)) for line in lines]
+    mine = [x for x in _records(out / 'structure.csv') if '(dev)' in x['layer'] or x['layer'] == 'chain']
     return [*rows, *([f'ours: {x["layer"]}', *(x[name].split()[0] for name in rows[0][1:])] for x in mine)]
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from analysis.features import Corpus
-from analysis.tasks import Example, Task, build, split_of_document
+from analysis.probing.features import Corpus
+from analysis.probing.tasks import Example, Task, build, split_of_document
 from bertx.errors import BadInput, one_of
 from bertx.text import sentences as splitter
 from bertx.text.sources import open_source
@@ -80,10 +80,8 @@ def odd_man_out(texts: Sequence[Text], rng) -> Iterator[tuple[int, list[str], st
         # Found for both classes: sentences in which nothing can be replaced are short or odd: that would tell.
         for at in rng.permutation(len(words) - 2) + 1:
             if len(words[at]) > 3:
-                others = sorted(
-                    w for w in after[words[at - 1]] & before[words[at + 1]] if len(w) > 3 and w != words[at]
-                )
-                if others:
+                between = after[words[at - 1]] & before[words[at + 1]]
+                if others := sorted(w for w in between if len(w) > 3 and w != words[at]):
                     replaced = [*words[:at], str(rng.choice(others)), *words[at + 1 :]]
                     yield (i, words, 'as it was') if rng.random() < 0.5 else (i, replaced, 'replaced')
                     break
@@ -96,11 +94,8 @@ def coordination_inversion(texts: Sequence[Text], rng) -> Iterator[tuple[int, li
         if len(found) == 1:
             a, link, b = words[: found[0]], words[found[0] : found[0] + 2], words[found[0] + 2 : -1]
             inverted = rng.random() < 0.5
-            yield (
-                i,
-                [*(b if inverted else a), *link, *(a if inverted else b), words[-1]],
-                'inverted' if inverted else 'as it was',
-            )
+            first, second = (b, a) if inverted else (a, b)
+            yield i, [*first, *link, *second, words[-1]], 'inverted' if inverted else 'as it was'
 
 
 def era(texts: Sequence[Text], rng) -> Iterator[tuple[int, list[str], str]]:

@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis import plots
-from analysis.plots import COLORS, GREY, SMALL, new_figure
+from analysis.report import plots
+from analysis.report.plots import COLORS, GREY, new_figure
 
 MARKERS = 'osD^vPX*<'  # beside colours, so that arms are told apart in grey too; 8 of these: 72 arms differ in one
 LEAST_SPAN = 0.05  # of an axis of accuracies: zoomed in further, noise would look like a curve
@@ -36,10 +36,8 @@ def curves(
 ) -> Path:  # fmt: skip
     """Title -> ({arm: values [R, L]}, {control: values [L], or {arm: [L]}}). A control that all arms share is grey,
     others have their colours. A band is `plots.band`, or what `bands` says of (title, arm), low and high [L]."""
+    figure, axes = plots.grid(len(panels), 4, 3.1, 2.7, least=5.0)  # and higher by the legend, below
     columns = min(4, len(panels))
-    rows = -(-len(panels) // columns)
-    figure = new_figure(max(5.0, 3.1 * columns), 2.7 * rows)  # and higher by the legend, below
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
     labelled: dict[str, Line2D] = {}
     for panel, (title, (arms, controls)) in zip(axes, panels.items(), strict=False):
         for number, (arm, values_RL) in enumerate(arms.items()):
@@ -65,45 +63,36 @@ def curves(
         panel.grid(alpha=0.25)
         if ticks is None:
             panel.xaxis.get_major_locator().set_params(integer=True)
-    for number, panel in enumerate(axes):
-        if number >= len(panels):
-            panel.set_axis_off()
-        elif number + columns >= len(panels):
-            panel.set_xlabel(xlabel)
-    for row in range(rows):
-        axes[row * columns].set_ylabel(ylabel)
-    count, text = plots.legend_columns(figure, labelled), plots.wrapped(figure, note)
-    figure.set_figheight(2.7 * rows + 0.5 + 0.2 * -(-len(labelled) // count) + 0.15 * len(text.splitlines()))  # inches
-    legend = figure.legend(labelled.values(), labelled, loc='outside lower center', frameon=False, ncols=count,
-                           fontsize=9)  # fmt: skip
-    legend.set_title(text)
-    legend.get_title().set(fontsize=SMALL, color=GREY)
+    for panel in axes[max(0, len(panels) - columns) : len(panels)]:
+        panel.set_xlabel(xlabel)
+    for panel in axes[::columns]:
+        panel.set_ylabel(ylabel)
+    lines_of_legend = -(-len(labelled) // plots.legend_columns(figure, labelled))
+    lines_of_note = len(plots.wrapped(figure, note).splitlines())
+    figure.set_figheight(figure.get_figheight() + 0.5 + 0.2 * lines_of_legend + 0.15 * lines_of_note)  # inches
+    plots.legend(figure, note, labelled.values(), labelled, fontsize=9)
     return save(figure, path)
 
 
 def maps(
-    panels: Mapping[str, np.ndarray], path: Path, note: str, x: str = 'head', y: str = 'layer', first: int = 1,
+    panels: Mapping[str, np.ndarray], path: Path, note: str, first: int = 1,
     limits: tuple[float, float] | None = None, axes_of: Mapping[str, tuple[str, str]] | None = None,
 ) -> Path:  # fmt: skip
     """Title -> [rows, columns], numbered from `first`; each with its own scale unless there are limits. axes_of: title
-    -> what its rows and columns are, where that is not y and x."""
-    columns = min(4, len(panels))
-    rows = -(-len(panels) // columns)
-    height, width = np.max([value.shape for value in panels.values()], axis=0)
-    figure = new_figure(columns * max(2.6, 0.22 * width + 1.2), rows * max(2.1, 0.22 * height + 0.8) + 0.4)
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    -> what its rows and columns are, where these are not layers and heads."""
+    rows, columns = np.max([value.shape for value in panels.values()], axis=0)
+    inches = max(2.6, 0.22 * columns + 1.2), max(2.1, 0.22 * rows + 0.8)
+    figure, axes = plots.grid(len(panels), 4, *inches, below=0.4)
     low, high = limits or (None, None)
     for panel, (title, value) in zip(axes, panels.items(), strict=False):
         image = panel.imshow(value, cmap='viridis', aspect='auto', vmin=low, vmax=high)
         figure.colorbar(image, ax=panel, shrink=0.85)
         panel.set_title(title, fontsize=9)
-        down, across = (axes_of or {}).get(title, (y, x))
+        down, across = (axes_of or {}).get(title, ('layer', 'head'))
         panel.set(xlabel=across, ylabel=down)
         for size, ticks in zip(value.shape, (panel.set_yticks, panel.set_xticks), strict=True):
             at = range(0, size, -(-size // 8))
             ticks(at, [str(i + first) for i in at])
-    for empty in axes[len(panels) :]:
-        empty.set_axis_off()
     plots.caption(figure, note)
     return save(figure, path)
 

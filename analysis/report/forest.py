@@ -1,9 +1,11 @@
 """Forest plots: differences with their intervals, a panel a column of a table, or a line a column for two arms."""
 
+from typing import Any
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.plots import COLORS, GREY, SMALL, caption, new_figure, save
+from analysis.report.plots import COLORS, GREY, SMALL, caption, new_figure, save
 from bertx.report import table_notes
 from bertx.report.comparison import Comparison
 from bertx.report.table import Cell, Table
@@ -24,10 +26,8 @@ def differences(table: Table, path) -> Figure:
     if not columns:
         axes[0].text(0.5, 0.5, 'no arm to compare with the baseline', ha='center', transform=axes[0].transAxes)
         axes[0].set_axis_off()
-    caption(
-        figure,
-        f'accuracy less that of {table.baseline}, {table.split} split, with 95 % intervals; {table_notes.MARKED}',
-    )
+    note = f'accuracy less that of {table.baseline}, {table.split} split, with 95 % intervals; {table_notes.MARKED}'
+    caption(figure, note)
     return save(figure, path)
 
 
@@ -51,10 +51,8 @@ def _draw(panel: Axes, cell: Cell, place: int, color: str) -> None:
     assert found
     panel.plot([found.low, found.high], [place, place], color=color, linewidth=2, solid_capstyle='butt')
     panel.plot(found.value, place, 'o', color=color, markersize=6)
-    text = panel.annotate(
-        f'{found.value:+.3f}{cell.mark}', (found.value, place), (0, 6), textcoords='offset points', ha='center',
-        fontsize=SMALL,
-    )  # fmt: skip
+    look: dict[str, Any] = {'textcoords': 'offset points', 'ha': 'center', 'fontsize': SMALL}
+    text = panel.annotate(f'{found.value:+.3f}{cell.mark}', (found.value, place), (0, 6), **look)
     text.set_bbox({'facecolor': 'white', 'edgecolor': 'none', 'pad': 0.5})  # over the zero line
 
 

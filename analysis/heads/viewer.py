@@ -3,13 +3,13 @@
 import base64
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
-import jinja2
 import numpy as np
 
-from analysis import attention, features
-from analysis.features import Corpus
+from analysis.heads import weights
+from analysis.probing import features
+from analysis.probing.features import Corpus
+from analysis.report import page
 from bertx.errors import BadInput
 from bertx.pretrained import Pretrained
 
@@ -23,10 +23,9 @@ def html(model: Pretrained, texts: Sequence[str]) -> str:
         raise BadInput(f'the attention viewer shows texts of up to {LONGEST} tokens; give a shorter --text')
     pieces = {i: piece for piece, i in model.tokenizer.vocabulary.items()}
     shown = []
-    for i, a_NHQK, _ in attention.maps(model, rows):
+    for i, a_NHQK, _ in weights.maps(model, rows):
         data = base64.b64encode(np.round(255 * a_NHQK).astype(np.uint8).tobytes()).decode()
         tokens = [pieces[int(token)] for token in rows[i].tokens_L]
         shown.append({'tokens': tokens, 'layers': len(a_NHQK), 'heads': a_NHQK.shape[1], 'data': data})
-    template = jinja2.Environment(autoescape=True).from_string((Path(__file__).parent / 'viewer.html').read_text())
     # In a script a text may not end it; JSON allows to write < otherwise.
-    return template.render(data=json.dumps(shown).replace('<', '\\u003c'))
+    return page.render('viewer.html', data=json.dumps(shown).replace('<', '\\u003c'))

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import os
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from etils import epath
@@ -33,11 +34,16 @@ def inline(picture: Path) -> str:
     return 'data:image/png;base64,' + base64.b64encode(picture.read_bytes()).decode()
 
 
-def write(path: Path, title: str, sections: list[Section]) -> None:
+def render(template: str, **values: Any) -> str:
+    """A template of this folder with these values in it."""
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
     environment.filters['inline'] = inline
-    write_atomically(epath.Path(path), environment.get_template('page.html').render(title=title, sections=sections))
+    return environment.get_template(template).render(**values)
+
+
+def write(path: Path, title: str, sections: list[Section]) -> None:
+    write_atomically(epath.Path(path), render('page.html', title=title, sections=sections))
 
 
 def folder(path: str) -> Path:

@@ -1,0 +1,1 @@
+"""What attention heads look at: weights, relations, importance, a viewer."""

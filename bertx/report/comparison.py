@@ -8,7 +8,7 @@ from bertx.errors import BadInput
 from bertx.report import table_notes, tables
 from bertx.report.arms import Column
 from bertx.report.power import ALPHA, POWER, detectable, seeds_to_decide
-from bertx.report.table import ABSENT, Cell, Table, escaped, estimate_text, markdown
+from bertx.report.table import ABSENT, Cell, Table, escaped, markdown
 from bertx.results import RunFolder
 
 HEAD = ('task', 'difference', 'p', 'p Holm', 'p max-|t|', 'detectable', 'seeds to decide', "examples' share")
@@ -51,11 +51,12 @@ class Comparison:
         found = cell.difference
         assert found
         scores = [self.table.cells[name, column].score.value for name in self.names]
+        interval = '' if math.isnan(found.low) else f' [{found.low:+.3f}, {found.high:+.3f}]'
         share = found.example_variance / found.standard_error**2 if found.standard_error else math.nan
         return [
             self.table.title(column),
             *(f'{score:.3f}' for score in scores),
-            estimate_text(found, sign='+') + cell.mark,
+            f'{found.value:+.3f}{interval}{cell.mark}',
             *map(_p, (cell.p, cell.p_holm, cell.p_max_t)),
             _number(detectable(found), '.3f'),
             _number(seeds_to_decide(found), ',.0f'),

@@ -8,7 +8,7 @@ from scipy import special
 from bertx.report.stats import Estimate
 
 
-def max_t(estimates: Sequence[Estimate]) -> np.ndarray:
+def max_t(estimates: Sequence[Estimate], seed: int = 0) -> np.ndarray:
     """Corrected p-values against 0, in the given order; NaN for estimates without draws or spread.
 
     Westfall & Young 1993; Romano & Wolf 2005. Each |value / standard error| is compared with the largest one in the
@@ -26,7 +26,7 @@ def max_t(estimates: Sequence[Estimate]) -> np.ndarray:
     t_K = np.array([abs(e.value) / e.standard_error for e in (estimates[i] for i in tested)])
     df_K = np.array([estimates[i].df for i in tested])
     drawn_BK = np.stack([np.asarray(estimates[i].drawn_B) for i in tested], axis=1)
-    uniform_B1 = np.random.default_rng(0).random((len(drawn_BK), 1))
+    uniform_B1 = np.random.default_rng(seed).random((len(drawn_BK), 1))
     normal_BK = (drawn_BK - drawn_BK.mean(axis=0)) / drawn_BK.std(axis=0, ddof=1)
     # chi-square's quantiles
     t_BK = abs(normal_BK) * np.sqrt(df_K / (2 * special.gammaincinv(df_K / 2, uniform_B1)))

@@ -28,8 +28,8 @@ def detectable(estimate: Estimate, power: float = POWER, alpha: float = ALPHA) -
     return float(estimate.standard_error * optimize.brentq(lacking, 0, 2 * short_cut))
 
 
-def seeds_to_decide(estimate: Estimate) -> float:
-    """The fewest seeds an arm with which a two-sided test at ALPHA finds the observed effect with probability POWER.
+def seeds_to_decide(estimate: Estimate, power: float = POWER, alpha: float = ALPHA) -> float:
+    """The fewest seeds an arm with which a two-sided test finds the observed effect with probability `power`.
 
     By the two-way model (`stats.py`): seeds divide its seed_variance and leave its example_variance, so infinity
     where these test examples alone hide such an effect. NaN for single runs. A plan, not a finding: the observed
@@ -42,7 +42,7 @@ def seeds_to_decide(estimate: Estimate) -> float:
         of_seeds, of_examples = estimate.seed_variance / seeds, estimate.example_variance
         variance = of_seeds + of_examples
         spread = of_seeds**2 / (seeds - 1) + of_examples**2 / (estimate.examples - 1)
-        return _found(abs(estimate.value) / variance**0.5, variance**2 / spread, ALPHA) >= POWER
+        return _found(abs(estimate.value) / variance**0.5, variance**2 / spread, alpha) >= power
 
     if estimate.value == 0 or not enough(MOST_SEEDS):
         return math.inf

@@ -13,7 +13,6 @@ in .10 of the simulations, in .05 by the two-way t), so p is the two-way model's
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -45,34 +44,52 @@ class Estimate:
     drawn_B: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)  # the multi-bootstrap's
 
 
-def mean(sum_RN: ArrayLike, weight_N: ArrayLike, null: float | None = None, **options: Any) -> Estimate:
+def mean(
+    sum_RN: ArrayLike,
+    weight_N: ArrayLike,
+    null: float | None = None,
+    confidence: float = 0.95,
+    *,
+    method: str = 'auto',
+    draws: int = 2000,
+    seed: int = 0,
+) -> Estimate:
     """The mean score of R runs on N examples, its interval, and p against `null` (NaN without one).
 
-    weight_N may also be [R, N] with equal rows. Options: `confidence` (0.95); `method`, which overrides the choice by
-    the number of runs; `draws` (2000) and `seed` of the multi-bootstrap, whose time grows as draws * N (2000 draws of
-    10,000 examples: under a second); `keep_draws`: its draws, whatever the method, for `max_t`.
+    weight_N may also be [R, N] with equal rows. `method` overrides the choice by the number of runs; `draws` and `seed`
+    are the multi-bootstrap's, whose time grows as draws * N (2000 draws of 10,000 examples: under a second).
     Raises ValueError on shapes that do not match, values that are not finite, and weights that differ between the runs.
     """
     sums, weights_N = _checked([sum_RN], weight_N)
-    return _estimate(sums, weights_N, np.nan if null is None else null, **options)
+    return _estimate(sums, weights_N, np.nan if null is None else null, confidence, method, draws, seed)
 
 
 def difference(
-    sum_RN: ArrayLike, baseline_RN: ArrayLike, weight_N: ArrayLike, paired: bool = True, **options: Any
+    sum_RN: ArrayLike,
+    baseline_RN: ArrayLike,
+    weight_N: ArrayLike,
+    paired: bool = True,
+    null: float = 0.0,
+    confidence: float = 0.95,
+    *,
+    method: str = 'auto',
+    draws: int = 2000,
+    seed: int = 0,
+    keep_draws: bool = False,
 ) -> Estimate:
-    """An arm's mean score less the baseline's on the same examples, in the same order; the rest as in `mean`, p
-    against 0.
+    """An arm's mean score less the baseline's on the same examples, in the same order; the rest as in `mean`.
 
     paired: row i of both arms shares its seed (initialisation and data order). Otherwise the arms have independent
-    seeds, not necessarily as many. Raises ValueError as `mean` does.
+    seeds, not necessarily as many. keep_draws: the multi-bootstrap's draws, whatever the method, for `max_t`. Raises
+    ValueError as `mean` does.
     """
     (arm_RN, base_RN), weights_N = _checked([sum_RN, baseline_RN], weight_N)
     if not paired:
-        return _estimate([arm_RN, -base_RN], weights_N, 0.0, **options)
+        return _estimate([arm_RN, -base_RN], weights_N, null, confidence, method, draws, seed, keep_draws)
     if len(arm_RN) != len(base_RN):
         raise ValueError(f'arms of {len(arm_RN)} and {len(base_RN)} runs cannot be paired by seed; paired=False?')
     # The weights are common, so the difference of two ratios is the ratio of the differences.
-    return _estimate([arm_RN - base_RN], weights_N, 0.0, **options)
+    return _estimate([arm_RN - base_RN], weights_N, null, confidence, method, draws, seed, keep_draws)
 
 
 def holm(p_values: ArrayLike) -> np.ndarray:
@@ -107,9 +124,15 @@ def _checked(arms: Sequence[ArrayLike], weight_N: ArrayLike) -> tuple[list[np.nd
 
 
 def _estimate(
-    sums: Sequence[np.ndarray], weight_N: np.ndarray, null: float, *, confidence: float = 0.95, method: str = 'auto',
-    draws: int = 2000, seed: int = 0, keep_draws: bool = False,
-) -> Estimate:  # fmt: skip
+    sums: Sequence[np.ndarray],
+    weight_N: np.ndarray,
+    null: float,
+    confidence: float,
+    method: str,
+    draws: int,
+    seed: int,
+    keep_draws: bool = False,
+) -> Estimate:
     """The sum of the arms' mean scores: a baseline comes in with its sign turned. A null of NaN: no test."""
     if method not in METHODS or not 0 < confidence < 1:
         raise ValueError(f'method must be one of {METHODS} and confidence in (0, 1), not {method!r} and {confidence}')
@@ -136,9 +159,10 @@ def _estimate(
     found = Estimate(value, low, high, runs, N, method, error, df, p, of_seeds, of_examples)
     if runs == 1 or not (keep_draws or method == 'multi-bootstrap'):
         return found
-    drawn_B = resample.draw(sums, weight_N, draws, np.random.default_rng(seed)).sum(axis=1)
+    arms = [(resample.ratio(sum_RN, weight_N), len(sum_RN)) for sum_RN in sums]
+    drawn_B = resample.draw(arms, N, draws, np.random.default_rng(seed)).sum(axis=1)
     if method == 'multi-bootstrap':
-        low, high = map(float, np.quantile(drawn_B, [(1 - confidence) / 2, (1 + confidence) / 2]))
+        low, high = resample.interval(drawn_B, confidence)
     return dataclasses.replace(found, low=low, high=high, drawn_B=drawn_B)
 
 

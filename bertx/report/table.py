@@ -93,9 +93,9 @@ class Table:
         """An arm's score."""
         if column == OWN:
             own = [(self.title(c), self.cells[arm.name, c]) for c in self.alone if (arm.name, c) in self.cells]
-            return Shown(', '.join(f'{name} {estimate_text(c.score, len(arm.runs))}' for name, c in own) or ABSENT)
+            return Shown(', '.join(f'{name} {_number(c.score, len(arm.runs))}' for name, c in own) or ABSENT)
         cell = self.cells.get((arm.name, column))
-        return Shown(estimate_text(cell.score, len(arm.runs)), bold=cell.best) if cell else Shown(ABSENT)
+        return Shown(_number(cell.score, len(arm.runs)), bold=cell.best) if cell else Shown(ABSENT)
 
     def title(self, column: Column) -> str:
         """The task; with the kind of head where a task may have two."""
@@ -113,12 +113,12 @@ class Table:
             lines.append(Line('score', arm.name, f'{len(arm.runs)}{failed}', shown))
             compared = [(c.difference, c.mark) if c else (None, '') for c in cells]
             if pairs := max((d.runs for d, _ in compared if d), default=0):
-                shown = [Shown(estimate_text(d, pairs, '+'), mark) if d else Shown('') for d, mark in compared]
+                shown = [Shown(_number(d, pairs, '+'), mark) if d else Shown('') for d, mark in compared]
                 lines.append(Line('difference', f'Δ {self.baseline}', str(pairs), shown))
         if self.references:
             label = ' / '.join(dict.fromkeys(kind for kind, _ in self.references.values()))
             known = [self.references.get(column) for column in self.printed]
-            lines.append(Line('reference', label, '', [Shown(estimate_text(r[1]) if r else ABSENT) for r in known]))
+            lines.append(Line('reference', label, '', [Shown(_number(r[1]) if r else ABSENT) for r in known]))
         return lines
 
     def markdown(self) -> str:
@@ -200,7 +200,7 @@ def _record(arm: str, column: Column, cell: Cell) -> dict[str, Any]:
     return dict(zip(COLUMNS, said, strict=True))
 
 
-def estimate_text(e: Estimate, usual: int = 0, sign: str = '') -> str:
+def _number(e: Estimate, usual: int = 0, sign: str = '') -> str:
     """0.612 [0.587, 0.637], and the number of runs where it is not the line's usual one."""
     interval = '' if math.isnan(e.low) else f' [{e.low:{sign}.3f}, {e.high:{sign}.3f}]'
     return f'{e.value:{sign}.3f}{interval}' + f' (n={e.runs})' * (usual not in (0, e.runs))

@@ -130,6 +130,10 @@ class Engine:
             try:
                 with self.shown(title, run.train['steps'], len(ours) * run.tokens_per_step, held.values()) as advance:
                     found = together.fit(ours, advance)
+            except KeyboardInterrupt as error:  # by a person, or as `Stopped`
+                for p in ours:
+                    self.outcomes.record(p, kind_of(error), type(error).__name__)
+                raise
             except Exception as error:  # noqa: BLE001 - each alone will show whose fault it was
                 if jax.process_count() > 1:
                     raise  # the other hosts may not know of it, and would wait

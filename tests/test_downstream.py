@@ -9,7 +9,6 @@ from unittest import mock
 import numpy as np
 import pytest
 from etils import epath
-from rich.console import Console
 
 from bertx import results, sweep
 from bertx.errors import BadInput
@@ -232,12 +231,10 @@ def test_the_command_makes_results_and_the_report(store, tmp_path, monkeypatch):
             self.names |= names | {'sweep': lambda: arms}
 
     monkeypatch.setattr(command, 'ConfigFile', File)
-    monkeypatch.setattr('experiments.cli.config_file', lambda: str(tmp_path / 'grid.py'))
-    cli = SimpleNamespace(
-        CONFIG=SimpleNamespace(value=small(store)), workdir=lambda: str(tmp_path / 'work'), bar=silent,
-        console=Console(), DONE=0, SOME_FAILED=3,
-    )  # fmt: skip
-    monkeypatch.setattr(command, 'cli', cli)
+    monkeypatch.setattr(command.cli, 'config_file', lambda: str(tmp_path / 'grid.py'))
+    monkeypatch.setattr(command.cli, 'CONFIG', SimpleNamespace(value=small(store)))
+    monkeypatch.setattr(command.cli, 'workdir', lambda: str(tmp_path / 'work'))
+    monkeypatch.setattr(command.cli, 'bar', silent)
     monkeypatch.setattr(report, '_page', lambda *_: None)
     assert command.main() == 0
     lines = list(csv.DictReader((tmp_path / 'work' / 'results.csv').open()))

@@ -21,7 +21,7 @@ SHARES = {
 
 
 def get_config(scale: str = 'tiny'):
-    return papers.at(scale, steps=110)
+    return papers.at(scale, steps=150)
 
 
 def sweep() -> Sweep:

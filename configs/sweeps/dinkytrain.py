@@ -12,7 +12,7 @@ from configs.papers import downstream, get_downstream  # noqa: F401 - read by ex
 
 
 def get_config(scale: str = 'tiny'):
-    return papers.at(scale, steps=200, paper=papers.dinkytrain)
+    return papers.at(scale, steps=250, paper=papers.dinkytrain)
 
 
 def sweep() -> Sweep:

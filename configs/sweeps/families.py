@@ -13,7 +13,7 @@ from configs.papers import downstream, get_downstream  # noqa: F401 - read by ex
 def get_config(scale: str = 'tiny'):
     config = papers.at(scale, refit=('mlm',))
     if scale == 'tiny':
-        config.budget.update(of='flops', amount=5.5e11)
+        config.budget.update(of='flops', amount=8e11)
     return config
 
 

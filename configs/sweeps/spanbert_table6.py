@@ -12,7 +12,7 @@ from configs.papers import downstream, get_downstream  # noqa: F401 - read by ex
 
 
 def get_config(scale: str = 'tiny'):
-    config = papers.at(scale, steps=190, paper=papers.spanbert)
+    config = papers.at(scale, steps=250, paper=papers.spanbert)
     config.rows.units = 'pmi'
     return config
 

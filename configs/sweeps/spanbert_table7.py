@@ -14,7 +14,7 @@ SPANS = {'select': {'name': 'spans'}}
 
 
 def get_config(scale: str = 'tiny'):
-    config = papers.at(scale, steps=230, paper=papers.spanbert)
+    config = papers.at(scale, steps=300, paper=papers.spanbert)
     config.rows.short_probability = 0.0  # as one segment is made in the paper
     config.evaluation.format = 'full_sentences'
     return config

@@ -15,7 +15,7 @@ PACKING = 16  # inputs of a row at most: pairs of short sentences in 512 tokens
 
 
 def get_config(scale: str = 'tiny'):
-    config = papers.at(scale, steps=200, paper=papers.roberta)
+    config = papers.at(scale, steps=250, paper=papers.roberta)
     config.rows.short_probability = 0.0
     config.evaluation.format = 'segment_pair'
     config.evaluation.packing = 1

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import jax
 import numpy as np
-import optax
 import pytest
 from etils import epath
 from weights import params, small, wordpieces
@@ -21,7 +20,7 @@ from bertx import hf
 from bertx.errors import BadInput
 from bertx.pretrained import Pretrained
 from bertx.results import RunFolder
-from bertx.tasks import downstream, finetune, heads, layer_rates
+from bertx.tasks import downstream, finetune, heads
 from bertx.tasks import job as jobs
 from bertx.tasks.job import initial
 from bertx.tasks.step import optimizer, trainer
@@ -141,20 +140,6 @@ def test_the_losses_are_the_peers_with_real_weights_on_real_data(name):
     job = jobs.prepare(config)
     some = twenty(job)
     np.testing.assert_allclose(ours(job, some), peer.losses(job, some), atol=1e-3)
-
-
-def test_layer_rates():
-    config = small('bert', layers=3)
-    tree = params(config, 'pooler')
-    for rule, embeddings, layers in (('paper', 4, [3, 2, 1]), ('electra', 5, [4, 3, 2])):
-        found = layer_rates.exponents({'encoder': tree['encoder'], 'heads_x': tree['pooler']}, rule)
-        assert float(found['encoder']['embeddings']['token']['embedding']) == embeddings
-        kernel = found['encoder']['layers']['mlp_in']['kernel']
-        assert kernel.shape == (3, 1, 1) and kernel.ravel().tolist() == layers
-        assert set(map(float, jax.tree.leaves(found['heads_x']))) == {0.0}
-    updates = jax.tree.map(np.ones_like, tree)
-    scaled, _ = layer_rates.scaled(np.float32(0.5), 'paper').update(updates, optax.EmptyState(), tree)
-    np.testing.assert_array_equal(scaled['encoder']['layers']['mlp_in']['bias'][:, 0], [0.125, 0.25, 0.5])
 
 
 def test_a_run_is_recorded_reproduced_and_skipped(source, tasks, tmp_path):

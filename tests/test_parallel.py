@@ -162,6 +162,7 @@ def test_what_cannot_be_is_refused(settings, message):
         parallel.mesh_of({'devices': 0, 'fsdp': 1, 'parallel': 'jit'} | settings)
 
 
+@pytest.mark.slow
 def test_a_run_on_two_hosts(store, tmp_path):
     """The command itself: one clean folder, and the numbers of one host."""
     settings = [

@@ -78,6 +78,14 @@ def test_other_test_examples_are_not_compared(found):
     assert tables.compare(runs['nsp'], runs['none'], 2, 2).value > 0.1
 
 
+def test_arms_of_other_examples_have_no_best(found, tmp_path):
+    other = {seed: profile((0.5, 0.6, 0.9), seed, groups=50) for seed in range(3)}
+    fresh = dict.fromkeys(('none', 'nsp'), profile((0.5, 0.4, 0.4), 99))
+    runs = {'none': found['bigram_shift']['none'], 'nsp': other}
+    table = tables.by_task({'bigram_shift': runs}, arms(tmp_path, 'none', 'nsp'), {'bigram_shift': fresh}, None)
+    assert [cell.difference or cell.best for cell in table.cells.values()] == [False, False]
+
+
 PAIRS = np.random.default_rng(0).choice(['old', 'young', 'tall', 'small', 'lovely'], (600, 2))
 SAID = 'the {0} cat saw a {1} dog near some {0} trees , and then it ran from him .'
 TEXTS = [(f'd{n // 20}', SAID.format(*pair).split()) for n, pair in enumerate(PAIRS)]

@@ -5,10 +5,14 @@ import dataclasses
 import functools
 import json
 import linecache
+import os
+import subprocess
+import sys
 
 import jax
 import numpy as np
 import pytest
+import sweep_cost
 from etils import epath
 
 from bertx import checkpoint, parallel, sweep, train
@@ -344,3 +348,13 @@ def test_an_own_pair_task_has_pairs_though_all_are_judged_on_other_rows(store, t
     ([planned], failed) = run(config, arm('both', objectives={'mlm': {}, 'nsp': {}}), tmp_path)
     assert not failed
     assert {('mlm', 'own'), ('nsp', 'own')} <= {(v['task'], v['head']) for v in planned.folder.result['values']}
+
+
+@pytest.mark.slow
+def test_sixteen_runs_cost_little_more_than_their_steps():
+    """As compiled for real runs, so in a process of its own. Five minutes on two cores that have nothing else to do."""
+    clean = {name: value for name, value in os.environ.items() if name != 'XLA_FLAGS'}
+    done = subprocess.run([sys.executable, sweep_cost.__file__], env=clean, capture_output=True, text=True, check=True)
+    print(done.stdout)
+    assert '16 runs, 1 training steps compiled' in done.stdout
+    assert float(done.stdout.split()[-1]) < 1.15

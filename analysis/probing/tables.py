@@ -13,8 +13,8 @@ from bertx.errors import one_of
 from bertx.report import stats, table_notes
 from bertx.report.arms import Arm, Column
 from bertx.report.stats import Estimate
-from bertx.report.table import ALPHA, Cell, Table
-from bertx.report.tables import corrected
+from bertx.report.table import Cell, Table
+from bertx.report.tables import corrected, mark_best
 
 BEST = 'best layer'
 Runs = Mapping[int, Profile]  # by seed
@@ -149,9 +149,5 @@ def _table(columns, arms: list[Arm], references, baseline: str) -> ProbeTable:
             difference = None if name == baseline or baseline not in by_arm else between(name, baseline)
             p = math.nan if difference is None or difference.method == 'one run' else difference.p
             cells[name, column] = Cell(estimate(runs, layer[name]), difference, p)
-        best = max(by_arm, key=lambda name: cells[name, column].score.value)  # noqa: B023
-        for name in by_arm:
-            behind = None if name == best else between(name, best)
-            good = len(by_arm) > 1 and (name == best or behind is not None and behind.p >= ALPHA)
-            cells[name, column] = dataclasses.replace(cells[name, column], best=good)
+        mark_best(cells, column, list(by_arm), between)
     return ProbeTable(arms, list(columns), corrected(cells), references, baseline, 'test')

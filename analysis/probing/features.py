@@ -228,7 +228,7 @@ def _pooled(config, params, tokens_BL, segment_BL, weight_BWL):
 def untrained(model: Pretrained, seed: int = 0) -> Pretrained:
     """The same encoder with fresh weights: the control for what the architecture alone gives."""
     view = view_of(jnp.zeros((1, 2), jnp.int32), jnp.ones((1, 2), jnp.int32))
-    params = jax.device_get(Encoder(model.encoder).init(jax.random.key(seed), view)['params'])
+    params = jax.device_get(jax.jit(Encoder(model.encoder).init)(jax.random.key(seed), view)['params'])
     return dataclasses.replace(model, params={'encoder': params})
 
 

@@ -2,12 +2,14 @@
 
 import os
 
+from as_users import OF_TESTS
+
 # The suite's time is compilation, not computation. The older emitters compile a training step in a third of the time.
-os.environ['XLA_FLAGS'] = os.environ.get('XLA_FLAGS', '') + ' --xla_cpu_use_fusion_emitters=false'
+# In the environment, so that commands which tests start have it, too.
+os.environ.update(OF_TESTS)
 
 import jax  # noqa: E402
 
-jax.config.update('jax_disable_most_optimizations', True)
 jax.config.update('jax_num_cpu_devices', 8)
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 

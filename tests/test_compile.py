@@ -1,11 +1,11 @@
 """The training step compiled for devices that are not here."""
 
 import importlib.util
-import os
 import re
 import subprocess
 import sys
 
+import as_users
 import jax
 import numpy as np
 import pytest
@@ -75,7 +75,7 @@ def test_bert_on_tpus(size, topology, sharded):
             '--config.rows.length=512', '--config.train.batch=256', '--config.encoder.unroll=1',
             f'--config.train.fsdp={CHIPS[topology] if sharded else 1}',
         ],
-        capture_output=True, text=True, env={name: value for name, value in os.environ.items() if name != 'XLA_FLAGS'},
+        capture_output=True, text=True, env=as_users.environment(),
     )  # fmt: skip
     print(said.stdout, said.stderr)
     if (size, topology) in REFUSED:

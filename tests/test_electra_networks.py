@@ -3,12 +3,12 @@
 import contextlib
 import dataclasses
 import functools
-import os
 import re
 import subprocess
 import sys
 from types import SimpleNamespace
 
+import as_users
 import electra_cost
 import jax
 import numpy as np
@@ -212,8 +212,7 @@ def test_no_array_of_batch_by_length_by_vocabulary(name):
 def test_a_step_takes_little_more_than_its_two_networks(embeddings):
     """At most 1.15 times its generator trained alone (MLM) and its discriminator trained alone (on random fakes), as
     compiled for real runs, so in a process of its own. A minute."""
-    clean = {name: value for name, value in os.environ.items() if name != 'XLA_FLAGS'}
     command = [sys.executable, electra_cost.__file__, embeddings]
-    done = subprocess.run(command, env=clean, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, env=as_users.environment(), capture_output=True, text=True, check=True)
     print(done.stdout)
     assert float(done.stdout.split()[-1]) < 1.15

@@ -5,10 +5,10 @@ import dataclasses
 import functools
 import json
 import linecache
-import os
 import subprocess
 import sys
 
+import as_users
 import jax
 import numpy as np
 import pytest
@@ -353,8 +353,7 @@ def test_an_own_pair_task_has_pairs_though_all_are_judged_on_other_rows(store, t
 @pytest.mark.slow
 def test_sixteen_runs_cost_little_more_than_their_steps():
     """As compiled for real runs, so in a process of its own. Five minutes on two cores that have nothing else to do."""
-    clean = {name: value for name, value in os.environ.items() if name != 'XLA_FLAGS'}
-    clean['GLIBC_TUNABLES'] = 'glibc.malloc.hugetlb=1'
+    clean = as_users.environment()
     done = subprocess.run([sys.executable, sweep_cost.__file__], env=clean, capture_output=True, text=True, check=True)
     print(done.stdout)
     assert '16 runs, 1 training steps compiled' in done.stdout

@@ -92,7 +92,7 @@ def main() -> int:
     options = Options(penalties=probe.penalties(f.penalties)).check()
     model = Pretrained.load(f.checkpoint)
     sections, text = [], ''
-    for task in probe.tasks(f.task, f.data, f.source, f.sentences, f.examples):
+    for task in probe.asked():
         own, fresh = (profiles.prepare(m, task, pools, out / 'cache') for m in (model, features.untrained(model)))
         codes = {task.name: online(own, f.probe, options)}
         if own.task.unit == 'words':  # sentences have no types to memorise

@@ -53,7 +53,7 @@ def main() -> int:
     f: Any = flags.FLAGS
     s, groups, folders = probe.settings()
     steps = steps_in_common(folders)
-    wanted = probe.tasks(f.task, f.data, f.source, f.sentences, f.examples)
+    wanted = probe.asked()
     found, fresh = measure(s, wanted, folders, steps)
     baseline = f.baseline or next(iter(folders))
     rows = [['task', 'arm', 'step', 'layer', 'accuracy', 'low', 'high', 'seeds', f'less {baseline}']]

@@ -33,7 +33,7 @@ from bertx.report.arms import Arm, arms
 from bertx.results import RunFolder
 from experiments import cli
 
-SENTENCES = 1200, 2000  # to train on, of plain and of annotated text: the default of a whole sweep takes minutes
+PLAIN_SENTENCES = 1200  # to train a task without annotation on: all tasks of a sweep's nine runs take minutes
 WIDTH = 160  # of the table in a pipe or a file, where no terminal tells
 
 
@@ -50,9 +50,8 @@ class Settings:
         return measure(model, task, self.pools, self.out / 'cache', self.kind, self.options, control)
 
 
-def tasks(names: list[str], data: str | None, source: str, sentences: int | None, examples: int) -> list[Task]:
+def tasks(names: list[str], data: str | None, source: str, sentences: int, examples: int) -> list[Task]:
     """The tasks of --task; by default all that the text can be asked."""
-    sentences = sentences or SENTENCES[data is not None]
     if data is None:
         names = names or [*plain_tasks.PLAIN, *(plain_tasks.SOTU if source == 'sotu' else {})]
         if annotated := [name for name in names if name in (*CONLLU, *SPANS)]:
@@ -69,6 +68,13 @@ def tasks(names: list[str], data: str | None, source: str, sentences: int | None
         text = annotated_tasks.treebank(data, sentences, sentences // 3, read) if mine else ()
         found += [annotated_tasks.make(name, *text) for name in mine]
     return [task.limited(examples, examples // 2) for task in found]
+
+
+def asked() -> list[Task]:
+    """The tasks that the flags name."""
+    f: Any = flags.FLAGS
+    few = f.data is None and not f['sentences'].present
+    return tasks(f.task, f.data, f.source, PLAIN_SENTENCES if few else f.sentences, f.examples)
 
 
 def models(checkpoints: str) -> tuple[list[Arm], dict[str, dict[int, str]]]:
@@ -220,7 +226,7 @@ def penalties(given: list[str]) -> tuple[float, ...]:
 def main() -> int:
     f: Any = flags.FLAGS
     s, groups, folders = settings()
-    wanted = tasks(f.task, f.data, f.source, f.sentences, f.examples)
+    wanted = asked()
     found, fresh = measure_all(s, wanted, folders)
     write(s, f'Probes of {f.sweep or f.checkpoint}', groups, wanted, found, fresh, f.baseline)
     cli.console.print(f'{s.out}/report.html')
@@ -238,8 +244,8 @@ def define_flags() -> None:
     flags.DEFINE_string('probe', 'linear', 'linear, mlp or edge.')
     flags.DEFINE_string('word_pool', 'mean', 'first, mean or last: the piece that stands for a word.')
     flags.DEFINE_string('sentence_pool', 'sentence', 'cls, or sentence: the mean over its pieces.')
-    said = 'Training sentences at most, a third of dev and test; by default {:,}, with --data {:,}.'
-    flags.DEFINE_integer('sentences', None, said.format(*SENTENCES), lower_bound=3)
+    said = 'Training sentences at most, a third of dev and test; of tasks without annotation {:,} where none is given.'
+    flags.DEFINE_integer('sentences', 2000, said.format(PLAIN_SENTENCES), lower_bound=3)
     flags.DEFINE_integer(
         'examples', 20_000, 'Training examples (words, arcs) at most; as many of dev and test together.', lower_bound=3
     )

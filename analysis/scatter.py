@@ -91,7 +91,7 @@ def main() -> int:
     out, pools = page.folder(f.out), Pools(f.word_pool, f.sentence_pool).check()
     one_of('--method', f.method, METHODS)
     model, sections, text = Pretrained.load(f.checkpoint), [], ''
-    for task in probe.tasks(f.task, f.data, f.source, f.sentences, f.examples):
+    for task in probe.asked():
         p = profiles.prepare(model, task, pools, out / 'cache')
         train, test = chosen(p)
         label_N = p.task.label_N[test]

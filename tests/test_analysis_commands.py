@@ -55,6 +55,14 @@ def lines(text, start):
     return [line.split('|')[1:-1] for line in text.splitlines() if line.startswith(f'| {start}')]
 
 
+def test_tasks_without_annotation_take_fewer_sentences_unless_told(command, place, monkeypatch):
+    taken = []
+    monkeypatch.setattr('analysis.probing.plain_tasks.make', lambda *given: taken.append(given[-2:]) or exit(0))
+    for given in ((), ('--sentences=2000',)):
+        command('probe', f'--checkpoint={place}/m1', f'--source=text:{place}/text.txt', *given)
+    assert taken == [(1200, 400), (2000, 666)]
+
+
 def test_probe_of_checkpoints_of_different_depth(command, place):
     both = f'--checkpoint={place}/m1,{place}/deep'
     out = command('probe', both, f'--data={place}/trees', '--task=pos', *FAST)

@@ -35,14 +35,13 @@ def silent(*_):
     yield lambda *_: None
 
 
-def main(steps: int = 200, together: int = 1) -> None:
+def main(workdir: epath.Path, steps: int = 200, together: int = 1) -> None:
     config = nsp_vs_sop.get_config()
     config.train.update(steps=steps, validate_every=steps, checkpoint_every=steps)
     config.evaluation.update(tasks=('mlm',), validation_rows=256, test_rows=512)
     config.evaluation.refit.tasks = ()
     one = arm('nsp', objectives={'mlm': {}, 'nsp': {}})
     rates = [{'optimizer.learning_rate': rate} for rate in RATES]
-    workdir = epath.Path(tempfile.mkdtemp())
     compiles = sweep.plan(config, prod(one, [{'seed': seed} for seed in range(100, 100 + together)]), workdir / 'first')
     planned = sweep.plan(config, prod(one, rates, seeds(4)), workdir)
     alone = benchmark.Training(planned[0].run, planned[0].store, parallel.mesh_of(config.train))
@@ -63,4 +62,5 @@ def main(steps: int = 200, together: int = 1) -> None:
 
 
 if __name__ == '__main__':
-    main(*map(int, sys.argv[1:]))
+    with tempfile.TemporaryDirectory() as folder:
+        main(epath.Path(folder), *map(int, sys.argv[1:]))
